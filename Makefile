@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test lint gpu-test bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo      set up, pull the embedded model, decide on a real complaint"
+	@echo "make test      set up, lint, type-check and run the CPU tests"
+	@echo "make gpu-test  run the GPU tests (needs CUDA)"
+	@echo "make bench     run the benchmark scenarios of this machine"
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/jevify models pull smollm2-135m
+	$(BIN)/jevify --workflow workflow.json --context-file examples/complaint.txt
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/jevify models pull smollm2-135m
+	$(BIN)/python -m pytest -m cpu
+
+gpu-test: $(READY)
+	$(BIN)/python -m pytest -m gpu
+
+bench: $(READY)
+	$(BIN)/jevify bench decide-cpu

@@ -1,0 +1,1 @@
+"""One file per operation: its contract and its PyTorch reference. The references keep the rounding of transformers."""

@@ -1,0 +1,35 @@
+"""Stage timers: where the wall time of a run went."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class StageTimer:
+    """Accumulates wall milliseconds by stage name.
+
+    `synchronize` is called at both ends of a stage so that queued device work is charged to the stage that launched it;
+    on the CPU there is nothing to wait for.
+    """
+
+    def __init__(self, synchronize: Callable[[], None] = lambda: None) -> None:
+        self._synchronize = synchronize
+        self._milliseconds: dict[str, float] = {}
+        self._begin = time.perf_counter()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of the block to `name`, also when the block raises."""
+        self._synchronize()
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._synchronize()
+            elapsed = (time.perf_counter() - begin) * 1e3
+            self._milliseconds[name] = self._milliseconds.get(name, 0.0) + elapsed
+
+    def milliseconds(self) -> dict[str, float]:
+        """Milliseconds by stage in the order first entered, and `total` since construction."""
+        total = (time.perf_counter() - self._begin) * 1e3
+        return {**self._milliseconds, "total": total}

@@ -1,0 +1,1 @@
+"""Typed questions about a context, answered from next-token probabilities."""

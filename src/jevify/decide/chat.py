@@ -1,0 +1,153 @@
+"""Chat rendering whose text can never become control tokens.
+
+The template is rendered once with marks in place of the texts. Its own special tokens become ids; texts are encoded
+by a copy of the tokenizer that knows no added tokens, so that a context that spells `<|im_end|>` stays text.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from jevify.decide.plan import Tokens
+from jevify.errors import InputError, UnsupportedModelError
+
+_SYSTEM, _USER, _ASSISTANT = "JEVIFYSYSTEMMARK", "JEVIFYUSERMARK", "JEVIFYASSISTANTMARK"
+# A prompt must not depend on the day; Llama 3 templates print this date unless told otherwise.
+_TEMPLATE_OPTIONS = {"enable_thinking": False, "date_string": "26 Jul 2024"}
+_PROBE = ("Be brief.", "Hello, world!\nIt's 12:45 - naïve café, 100% fine?")
+
+_Piece = str | int
+
+
+class ChatEncoder:
+    """Encodes one system text and one user text as a chat that ends where the assistant's answer begins.
+
+    Raises UnsupportedModelError at construction, naming `name`, when the tokenizer is not a fast one, has no chat
+    template or no end-of-turn token, drops a text, opens a thinking block that cannot be turned off, or when encoding
+    by pieces does not give exactly the ids of the whole rendering.
+    """
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self._name = name
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise self._refused("its tokenizer has no fast version")
+        if not tokenizer.chat_template:
+            raise self._refused("its tokenizer has no chat template")
+        if tokenizer.eos_token_id is None and tokenizer.pad_token_id is None:
+            raise self._refused("its tokenizer has neither a pad nor an end-of-sequence token")
+        self._tokenizer = tokenizer
+        self._added = {token.content: id for id, token in tokenizer.added_tokens_decoder.items()}
+        self._pattern = re.compile("|".join(map(re.escape, sorted(self._added, key=len, reverse=True))) or r"(?!)")
+        self._plain = _without_added_tokens(backend)
+        self._missing_bytes = _missing_bytes(self._plain)
+        self._head, self._middle, self._tail = self._template_pieces()
+        self.end_of_turn = self._end_of_turn()
+        self._check_tail()
+        self._check_probe()
+
+    def encode(self, system: str, user: str, answers: Sequence[str] = ()) -> tuple[Tokens, list[Tokens]]:
+        """Ids of the rendered chat, and of the same chat continued by each of `answers`. All texts stay text.
+
+        A continuation need not extend the ids of the chat: the tokenizer may join its first characters to the
+        template's last ones. Raises InputError for a character that the vocabulary cannot express: it would be dropped.
+        """
+        ids: list[int] = []
+        text = ""
+        for piece in (*self._head, system, *self._middle, user, *self._tail):
+            if isinstance(piece, str):
+                text += piece
+                continue
+            ids += self._encode_text(text)
+            ids.append(piece)
+            text = ""
+        start = tuple(ids)
+        return start + self._encode_text(text), [start + self._encode_text(text + answer) for answer in answers]
+
+    def _encode_text(self, text: str) -> Tokens:
+        for character in text if self._missing_bytes.intersection(text.encode()) else "":
+            if self._missing_bytes.intersection(character.encode()):
+                raise InputError(
+                    f"the text holds {character!r} (U+{ord(character):04X}), which {self._name} cannot read: "
+                    "its vocabulary has no token for it; remove it"
+                )
+        return tuple(self._plain.encode(text, add_special_tokens=False).ids) if text else ()
+
+    def _render(self, messages: list[dict[str, str]], *, generation: bool, tokenize: bool = False) -> Any:
+        try:
+            return self._tokenizer.apply_chat_template(
+                messages,
+                tokenize=tokenize,
+                add_generation_prompt=generation,
+                **({"return_dict": False} if tokenize else {}),
+                **_TEMPLATE_OPTIONS,
+            )
+        except Exception as error:  # Templates raise whatever their author chose.
+            raise self._refused(f"its chat template fails on a system and a user message ({error})") from error
+
+    def _template_pieces(self) -> tuple[list[_Piece], list[_Piece], list[_Piece]]:
+        rendered = self._render(_chat(_SYSTEM, _USER), generation=True)
+        parts = re.split(f"{_SYSTEM}|{_USER}", rendered)
+        if len(parts) != 3 or rendered.index(_SYSTEM) > rendered.index(_USER):
+            raise self._refused("its chat template does not place the system and the user text once each, in order")
+        head, middle, tail = (self._split(part) for part in parts)
+        return head, middle, tail
+
+    def _split(self, text: str) -> list[_Piece]:
+        """Template text as alternating plain text and ids of its added tokens."""
+        pieces: list[_Piece] = []
+        end = 0
+        for match in self._pattern.finditer(text):
+            pieces += [text[end : match.start()], self._added[match.group()]]
+            end = match.end()
+        return [piece for piece in [*pieces, text[end:]] if piece != ""]
+
+    def _end_of_turn(self) -> int:
+        messages = [*_chat(_SYSTEM, _USER), {"role": "assistant", "content": _ASSISTANT}]
+        rendered = self._render(messages, generation=False)
+        after = self._split(rendered.partition(_ASSISTANT)[2])
+        for piece in after:
+            if isinstance(piece, int):
+                return piece
+        if self._tokenizer.eos_token_id is None:
+            raise self._refused("its chat template ends a turn with no token, and it has no end-of-sequence token")
+        return int(self._tokenizer.eos_token_id)
+
+    def _check_tail(self) -> None:
+        rendered = self._render(_chat(_SYSTEM, _USER), generation=True).partition(_USER)[2]
+        if rendered.count("<think>") > rendered.count("</think>"):
+            raise self._refused("its chat template opens a thinking block that cannot be turned off")
+
+    def _check_probe(self) -> None:
+        whole = self._render(_chat(*_PROBE), generation=True, tokenize=True)
+        if not isinstance(whole, list) or not all(isinstance(id, int) for id in whole):
+            raise self._refused("its chat template gives no flat list of token ids")
+        if tuple(whole) != self.encode(*_PROBE)[0]:
+            raise self._refused(
+                "its tokenizer does not encode a text between control tokens as it encodes the whole chat"
+            )
+
+    def _refused(self, reason: str) -> UnsupportedModelError:
+        return UnsupportedModelError(f"{self._name} cannot be used: {reason}")
+
+
+def _chat(system: str, user: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def _without_added_tokens(backend: Any) -> Tokenizer:
+    description = json.loads(backend.to_str())
+    description.update(added_tokens=[], post_processor=None, truncation=None, padding=None)
+    return Tokenizer.from_str(json.dumps(description))
+
+
+def _missing_bytes(plain: Tokenizer) -> frozenset[int]:
+    """Byte values without a token in a byte-level vocabulary, which the tokenizer would drop silently."""
+    if '"ByteLevel"' not in plain.to_str():
+        return frozenset()
+    vocabulary = plain.get_vocab()
+    return frozenset(byte for byte, shown in bytes_to_unicode().items() if shown not in vocabulary)

@@ -1,0 +1,127 @@
+"""How an option is answered: by a single-token letter or by its label's own text.
+
+letters: one token an option (A to Z, beyond 26 options a set of two-letter tokens).
+labels: the log-likelihood of the whole label text, without length normalization.
+A noul question is answered by the model's false / true tokens under both.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise, product
+from string import ascii_uppercase
+from typing import Any
+
+from jevify.decide.chat import ChatEncoder
+from jevify.decide.plan import Tokens, common_length
+from jevify.decide.prompts import LAYOUTS, SYSTEM, QuestionText
+from jevify.decide.questions import Noul, Question, Score
+from jevify.errors import InputError, UnsupportedModelError
+
+ENCODINGS = ("letters", "labels")
+_DEFAULT_INSTRUCTIONS = {
+    "choice": "Which option fits the context best?",
+    "noul": "Does the context fit the description of true?",
+    "score": "Which level fits the context best?",
+}
+
+
+class QuestionEncoder:
+    """Turns a question about a context into prompt ids and a token path for each option."""
+
+    def __init__(self, chat: ChatEncoder, *, layout: str, encoding: str, max_label_tokens: int) -> None:
+        self._chat = chat
+        self._layout = LAYOUTS[layout]
+        self._encoding = encoding
+        self._max_label_tokens = max_label_tokens
+        self._letters: tuple[str, ...] | None = None
+        self._truth = self._truth_words()
+
+    def encode(self, name: str, context: Any, question: Question) -> tuple[Tokens, tuple[Tokens, ...]]:
+        """Ids of the full question up to the answer, and the path of each option in label order.
+
+        Raises InputError, naming the question `name`, when there are more options than single-token letters, a label is
+        longer than the limit, or two labels have the same ids.
+        """
+        answers = self._answer_texts(name, question)
+        text = QuestionText(
+            instructions=question.instructions or _DEFAULT_INSTRUCTIONS[question.type],
+            options=tuple(self._options(question, answers)),
+            answer_with=self._answer_with(question),
+        )
+        prompt, full = self._chat.encode(SYSTEM, self._layout(context, text), answers)
+        shared = common_length([prompt, *full])
+        paths = [ids[shared:] for ids in full]
+        if self._encoding == "labels" and _nested(answers):
+            paths = [(*path, self._chat.end_of_turn) for path in paths]
+        self._check(name, answers, paths)
+        return prompt[:shared], tuple(paths)
+
+    def _answer_texts(self, name: str, question: Question) -> tuple[str, ...]:
+        if isinstance(question, Noul):
+            return self._truth
+        if self._encoding == "labels":
+            return question.labels
+        count = len(question.labels)
+        if count <= len(ascii_uppercase):
+            return tuple(ascii_uppercase[:count])
+        if self._letters is None:
+            pairs = ["".join(pair) for pair in product(ascii_uppercase, repeat=2)]
+            self._letters = tuple(self._single_token(pairs))
+        if count > len(self._letters):
+            raise InputError(
+                f"questions.{name}: {count} options, but this model has only {len(self._letters)} single-token "
+                "letters; use --answer-encoding labels or fewer options"
+            )
+        return self._letters[:count]
+
+    def _options(self, question: Question, answers: tuple[str, ...]) -> Iterable[tuple[str, str]]:
+        for answer, label, description in zip(answers, question.labels, question.descriptions, strict=True):
+            if isinstance(question, Noul | Score) or answer == label:
+                yield answer, description or ""
+            else:
+                yield answer, f"{label}: {description}" if description else label
+
+    def _answer_with(self, question: Question) -> str:
+        if isinstance(question, Noul):
+            return f"Answer with {self._truth[1]} or {self._truth[0]} only."
+        if self._encoding == "letters":
+            return "Answer with the letter of one option only."
+        return (
+            "Answer with the number of one level only."
+            if isinstance(question, Score)
+            else "Answer with one option only."
+        )
+
+    def _truth_words(self) -> tuple[str, str]:
+        for pair in (("false", "true"), ("False", "True")):
+            if len(self._single_token(pair)) == 2:
+                return pair
+        raise UnsupportedModelError("the model cannot be used: its tokenizer has no single tokens for false and true")
+
+    def _single_token(self, texts: Iterable[str]) -> list[str]:
+        """Those of `texts` that are one token of their own where an answer begins."""
+        texts = list(texts)
+        prompt, full = self._chat.encode("", "", texts)
+        return [
+            text for text, ids in zip(texts, full, strict=True) if ids[:-1] == prompt and len(ids) == len(prompt) + 1
+        ]
+
+    def _check(self, name: str, answers: tuple[str, ...], paths: list[Tokens]) -> None:
+        seen: dict[Tokens, str] = {}
+        for answer, path in zip(answers, paths, strict=True):
+            if len(path) > self._max_label_tokens:
+                raise InputError(
+                    f"questions.{name}: label {answer!r} takes {len(path)} tokens, and the limit is "
+                    f"{self._max_label_tokens}; shorten it or raise --max-label-tokens"
+                )
+            if path in seen:
+                raise InputError(
+                    f"questions.{name}: labels {seen[path]!r} and {answer!r} are the same tokens to this model; "
+                    "rename one"
+                )
+            seen[path] = answer
+
+
+def _nested(answers: tuple[str, ...]) -> bool:
+    """Whether one answer is a prefix of another: sorted, it would be a prefix of its successor."""
+    ordered = sorted(answers)
+    return any(later.startswith(earlier) for earlier, later in pairwise(ordered))

@@ -1,0 +1,283 @@
+"""The door: `from jevify.engine import DecisionEngine`."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+
+from jevify.accel.stages import StageTimer
+from jevify.decide.chat import ChatEncoder
+from jevify.decide.compile import CompiledRequest, Limits, compile_request
+from jevify.decide.decision import UNCALIBRATED, Decision, answers_of
+from jevify.decide.encodings import QuestionEncoder
+from jevify.decide.executors.base import Executor
+from jevify.decide.executors.forked import ForkedExecutor
+from jevify.decide.executors.independent import IndependentExecutor
+from jevify.decide.executors.packed import PackedExecutor
+from jevify.decide.head import AnswerHead
+from jevify.decide.presets import preset_for
+from jevify.decide.settings import DecideSettings
+from jevify.decide.workflow import Workflow
+from jevify.errors import InputError
+from jevify.models.catalog import DEFAULT_MODEL, locate
+from jevify.models.lm.dense import DenseDecoder
+from jevify.models.lm.load import Checkpoint, load_config, load_model, load_tokenizer, pick_device, pick_dtype
+from jevify.models.lm.support import check_config, check_model
+from jevify.models.lm.weights import check_in_place, merge
+
+Mode = Literal["parallel", "independent"]
+Questions = Workflow | Mapping[str, Any]
+
+_LOCKS: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
+_LOCKS_GUARD = threading.Lock()
+_WARMUP = (
+    "The parcel arrived two days late and the box was torn.",
+    {"warmup": {"type": "noul", "instructions": "Is the customer unhappy?"}},
+)
+
+
+class DecisionEngine:
+    """Answers typed questions about a context with one dense language model.
+
+    Calls on engines that share a model are serialized by that model's lock. Weights, dtype and device must stay fixed:
+    a moved or recast model is refused, and after changing weights in place call `clear_optimization_cache`. Nothing of
+    a request is kept after it returns.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str | None = None,
+        revision: str | None = None,
+        **settings: Any,
+    ) -> None:
+        """Wrap a loaded transformers model and tokenizer.
+
+        Mutates `model` once: its projections become views into merged tensors of the same values. settings: fields of
+        DecideSettings. Raises SettingError or UnsupportedModelError.
+        """
+        self.name = name or model.name_or_path or type(model).__name__
+        self.revision = revision
+        check_config(model.config, self.name)
+        check_model(model, self.name)
+        self._model, self._tokenizer = model, tokenizer
+        self._device_type: Literal["cpu", "cuda"] = "cuda" if model.device.type == "cuda" else "cpu"
+        self.settings = DecideSettings(**settings).resolved(self._device_type, preset_for(self.name))
+        self._chat = ChatEncoder(tokenizer, self.name)
+        self._encoder = QuestionEncoder(
+            self._chat,
+            layout=self.settings.prompt_format,
+            encoding=self.settings.answer_encoding,
+            max_label_tokens=self.settings.max_label_tokens,
+        )
+        with self._lock:
+            self._weights = merge(model)
+        self._head = AnswerHead(self._weights.head, self._weights.head_bias)
+        self._executors: dict[str, Executor] = {}
+        self._decisions = 0
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str = DEFAULT_MODEL,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        revision: str | None = None,
+        local_files_only: bool = False,
+        **settings: Any,
+    ) -> "DecisionEngine":
+        """Load a catalog name, a local folder or a hub id.
+
+        device: auto, cpu, cuda or cuda:N. dtype: auto (bf16 on GPUs that have it, else fp16; fp32 on the CPU), float32,
+        float16 or bfloat16. settings: fields of DecideSettings, `attention` among them. Everything that can be refused
+        without the weights is refused before they load. Raises InputError for what the user can mend, JevifyError
+        when a checkpoint cannot be had.
+        """
+        wanted = DecideSettings(**settings)
+        place = pick_device(device)
+        kind = pick_dtype(dtype, place)
+        wanted.resolved("cuda" if place.type == "cuda" else "cpu", preset_for(model))
+        source = locate(model, revision=revision, local_files_only=local_files_only)
+        checkpoint = Checkpoint(source.path_or_id, source.revision, local_files_only)
+        config = load_config(checkpoint)
+        tokenizer = load_tokenizer(checkpoint)
+        ChatEncoder(tokenizer, model)
+        loaded = load_model(checkpoint, config, device=place, dtype=kind, attention=wanted.attention)
+        found = revision or getattr(loaded.config, "_commit_hash", None)
+        return cls(loaded, tokenizer, name=model, revision=found, **settings)
+
+    def with_settings(self, **settings: Any) -> "DecisionEngine":
+        """Another engine on the same model, tokenizer and weights, with these settings changed."""
+        changed = {**asdict(self.settings), **settings}
+        return DecisionEngine(self._model, self._tokenizer, name=self.name, revision=self.revision, **changed)
+
+    def decide(self, context: Any, questions: Questions, *, mode: Mode = "parallel") -> Decision:
+        """Answer every question about `context`.
+
+        context: text, or a JSON object or array. questions: a Workflow, or a mapping from id to Choice, Noul, Score or
+        their plain dicts. mode: "independent" runs the oracle, with no optimization active. Raises InputError.
+        """
+        return self.decide_many([(context, questions)], mode=mode)[0]
+
+    def decide_many(self, requests: Sequence[tuple[Any, Questions]], *, mode: Mode = "parallel") -> list[Decision]:
+        """Answer several requests together; the packed executor runs them in one pass where they fit.
+
+        Results are in order. Every request is checked before any runs; an error names the request by its index. Stage
+        times and forward calls in the metadata are those of the whole call.
+        """
+        if mode not in ("parallel", "independent"):
+            raise InputError(f"mode is {mode!r}; use parallel or independent")
+        return self._run(requests, "independent" if mode == "independent" else self.settings.executor, mode)
+
+    def oracle(self, context: Any, questions: Questions) -> Decision:
+        """The reference answer: one question a forward, computed in fp32 on the same weights, module by module."""
+        return self._run([(context, questions)], "oracle", "independent")[0]
+
+    def measure(self, context: Any, questions: Questions) -> tuple[int, list[int]]:
+        """Shared prefix tokens, and the tokens of each full question, without running the model."""
+        compiled = self._compile(context, questions)
+        return len(compiled.plan.prefix), compiled.question_tokens
+
+    def warmup(self, context: Any = _WARMUP[0], questions: Questions | None = None) -> None:
+        """Run one request so that the first real one pays no one-time cost. Give your own for its own shapes."""
+        self.decide(context, questions if questions is not None else _WARMUP[1])
+
+    def clear_optimization_cache(self) -> None:
+        """Drop everything derived from the weights: call it after changing them in place."""
+        with self._lock:
+            for executor in self._executors.values():
+                executor.clear()
+            self._head.clear()
+
+    def counters(self) -> dict[str, Any]:
+        """Cumulative counters of this engine, by executor, and of its head-row cache."""
+        return {
+            "decisions": self._decisions,
+            "head_rows": asdict(self._head.counters),
+            **{name: dict(executor.counters()) for name, executor in self._executors.items()},
+        }
+
+    @property
+    def _lock(self) -> threading.RLock:
+        with _LOCKS_GUARD:
+            return _LOCKS.setdefault(self._model, threading.RLock())
+
+    def _compile(self, context: Any, questions: Questions) -> CompiledRequest:
+        limits = Limits(
+            questions=self.settings.max_questions,
+            question_tokens=self.settings.max_question_tokens,
+            context_length=self._model.config.max_position_embeddings,
+        )
+        return compile_request(context, questions, self._encoder, limits)
+
+    def _compile_all(self, requests: Sequence[tuple[Any, Questions]]) -> list[CompiledRequest]:
+        if not requests:
+            raise InputError("there is no request to decide")
+        compiled = []
+        for index, (context, questions) in enumerate(requests):
+            try:
+                compiled.append(self._compile(context, questions))
+            except InputError as error:
+                if len(requests) == 1:
+                    raise
+                raise InputError(f"request {index}: {error}") from error
+        return compiled
+
+    def _run(self, requests: Sequence[tuple[Any, Questions]], name: str, mode: Mode) -> list[Decision]:
+        timer = StageTimer(torch.cuda.synchronize if self._device_type == "cuda" else lambda: None)
+        with timer.stage("prepare"):
+            compiled = self._compile_all(requests)
+        with self._lock:
+            check_in_place(self._model, self._weights)
+            executor = self._executor(name)
+            before = executor.counters()["forward_calls"]
+            scores = executor.run([request.plan for request in compiled], timer)
+            calls = executor.counters()["forward_calls"] - before
+            self._decisions += len(compiled)
+            answers = [
+                answers_of(request.questions, branch_scores, self.settings.temperature)
+                for request, branch_scores in zip(compiled, scores, strict=True)
+            ]
+            shared = {**self._metadata(name, mode), "forward_calls": calls, "stages_ms": timer.milliseconds()}
+        return [
+            Decision(
+                model=self.name,
+                answers=found,
+                probability_status=UNCALIBRATED,
+                metadata={**shared, **_request_metadata(request)},
+            )
+            for request, found in zip(compiled, answers, strict=True)
+        ]
+
+    def _executor(self, name: str) -> Executor:
+        if name not in self._executors:
+            self._executors[name] = self._build_executor(name)
+        return self._executors[name]
+
+    def _build_executor(self, name: str) -> Executor:
+        settings = self.settings
+        if name == "packed":
+            return PackedExecutor(DenseDecoder(self._weights), self._head, token_budget=settings.token_budget)
+        if name == "forked":
+            return ForkedExecutor(
+                self._model,
+                self._head,
+                branch_batch_size=settings.branch_batch_size,
+                efficient_cache=settings.efficient_cache,
+                length_aware=settings.length_aware,
+                strict=settings.strict,
+            )
+        return IndependentExecutor(self._model, self._head, float32=name == "oracle")
+
+    def _metadata(self, name: str, mode: Mode) -> dict[str, Any]:
+        settings = self.settings
+        plain = mode == "independent"
+        dtype = "float32" if name == "oracle" else str(self._model.dtype).removeprefix("torch.")
+        return {
+            "mode": mode,
+            "executor": "independent" if plain else name,
+            "device": str(self._model.device),
+            "dtype": dtype,
+            "scoring_dtype": "float32",
+            "attention": self._model.config._attn_implementation if name != "packed" else "tree",
+            "revision": self.revision,
+            "prompt_format": settings.prompt_format,
+            "answer_encoding": settings.answer_encoding,
+            "generated_tokens": 0,
+            "temperature": settings.temperature,
+            "optimizations": {} if plain else self._optimizations(name),
+        }
+
+    def _optimizations(self, name: str) -> dict[str, Any]:
+        settings = self.settings
+        active: dict[str, Any] = {"executor": name}
+        if name == "forked":
+            active |= {
+                "efficient_cache": settings.efficient_cache,
+                "length_grouping": settings.length_aware,
+                "branch_batch_size": settings.branch_batch_size,
+            }
+        if name == "packed":
+            active |= {"token_budget": settings.token_budget}
+        return {
+            **active,
+            "fallbacks": settings.fallbacks(self._device_type),
+            "counters": {**self._executors[name].counters(), "head_rows": asdict(self._head.counters)},
+        }
+
+
+def _request_metadata(request: CompiledRequest) -> dict[str, Any]:
+    branches = zip(request.questions, request.question_tokens, request.plan.branches, strict=True)
+    return {
+        "shared_prefix_tokens": len(request.plan.prefix),
+        "questions": {
+            name: {"tokens": tokens, "label_tokens": [len(path) for path in branch.answers]}
+            for name, tokens, branch in branches
+        },
+    }

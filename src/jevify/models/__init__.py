@@ -1,0 +1,1 @@
+"""Networks and how their weights arrive: the catalog, fetching and conversion, the language model."""

@@ -1,0 +1,1 @@
+"""Dense causal language models over packed rows, sharing one weight storage with transformers."""

@@ -1,0 +1,264 @@
+"""The door: DecisionEngine on tiny models."""
+
+import threading
+
+import pytest
+import torch
+
+import tiny
+from jevify import Choice, Noul, Score, Workflow
+from jevify.engine import DecisionEngine
+from jevify.errors import InputError, JevifyError, SettingError, UnsupportedModelError
+
+pytestmark = pytest.mark.cpu
+CONTEXT = "The parcel arrived two days late and the box was torn."
+QUESTIONS = {
+    "team": Choice(instructions="Which team?", criteria={"billing": "money", "technical": None, "refund": None}),
+    "late": Noul(instructions="Is it late?"),
+    "mood": Score(instructions="How bad?", criteria=["fine", "bad", "awful"]),
+}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return DecisionEngine(tiny.model("qwen2"), tiny.tokenizer(), name="tiny")
+
+
+def flat(decision):
+    return [p for answer in decision["answers"].values() for p in answer["probabilities"].values()]
+
+
+def test_a_decision_says_all_that_it_should(engine):
+    decision = engine.decide(CONTEXT, QUESTIONS)
+    assert list(decision) == ["model", "answers", "probability_status", "metadata"]
+    assert decision["probability_status"] == "uncalibrated answer-token probabilities"
+    assert list(decision["answers"]) == ["team", "late", "mood"]
+    assert decision["answers"]["late"]["noul"] == decision["answers"]["late"]["probabilities"]["yes"]
+    metadata = decision["metadata"]
+    shared, tokens = engine.measure(CONTEXT, QUESTIONS)
+    assert metadata["shared_prefix_tokens"] == shared > 0
+    assert [entry["tokens"] for entry in metadata["questions"].values()] == tokens
+    assert [entry["label_tokens"] for entry in metadata["questions"].values()] == [
+        [1, 1, 1],
+        [1, 1],
+        [1, 1, 1],
+    ]
+    expected = {
+        "mode": "parallel",
+        "executor": "forked",
+        "device": "cpu",
+        "dtype": "float32",
+        "scoring_dtype": "float32",
+        "attention": "sdpa",
+        "revision": None,
+        "prompt_format": "delimited",
+        "answer_encoding": "letters",
+        "generated_tokens": 0,
+        "temperature": 1.0,
+        "forward_calls": 2,
+    }
+    assert {key: metadata[key] for key in expected} == expected
+    assert list(metadata["stages_ms"]) == ["prepare", "prefill", "branches", "scoring", "total"]
+    active = metadata["optimizations"]
+    assert (active["efficient_cache"], active["length_grouping"], active["branch_batch_size"]) == (
+        True,
+        True,
+        8,
+    )
+    assert active["fallbacks"] == {}
+    assert active["counters"]["reordered_requests"] >= 0
+
+
+def test_questions_may_be_a_workflow_or_plain_dicts(engine):
+    plain = {"late": {"type": "noul", "instructions": "Is it late?"}}
+    wanted = flat(engine.decide(CONTEXT, {"late": QUESTIONS["late"]}))
+    assert flat(engine.decide(CONTEXT, plain)) == wanted
+    assert flat(engine.decide(CONTEXT, Workflow.parse({"questions": plain}))) == wanted
+
+
+@pytest.mark.parametrize("encoding", ["letters", "labels"])
+@pytest.mark.parametrize("settings", [{"executor": "packed"}, {"executor": "packed", "token_budget": 32}, {}])
+def test_executors_and_modes_agree(engine, settings, encoding):
+    other = engine.with_settings(answer_encoding=encoding, **settings)
+    wanted = flat(other.oracle(CONTEXT, QUESTIONS))
+    assert flat(other.decide(CONTEXT, QUESTIONS)) == pytest.approx(wanted, abs=1e-5)
+    independent = other.decide(CONTEXT, QUESTIONS, mode="independent")
+    assert flat(independent) == pytest.approx(wanted, abs=1e-6)
+    assert independent["metadata"]["mode"] == "independent"
+    assert independent["metadata"]["executor"] == "independent"
+    assert independent["metadata"]["optimizations"] == {}
+
+
+def test_many_requests_share_one_packed_pass(engine):
+    packed = engine.with_settings(executor="packed")
+    requests = [(CONTEXT, QUESTIONS), ("Another one.", {"late": QUESTIONS["late"]}), (CONTEXT, QUESTIONS)]
+    decisions = packed.decide_many(requests)
+    assert [decision["metadata"]["forward_calls"] for decision in decisions] == [1, 1, 1]
+    for decision, (context, questions) in zip(decisions, requests, strict=True):
+        assert flat(decision) == pytest.approx(flat(packed.decide(context, questions)), abs=1e-6)
+
+
+def test_temperature_divides_the_scores(engine):
+    base = engine.decide(CONTEXT, QUESTIONS)["answers"]["team"]["probabilities"].values()
+    hot = engine.with_settings(temperature=2.0).decide(CONTEXT, QUESTIONS)["answers"]["team"]["probabilities"]
+    roots = [p**0.5 for p in base]
+    assert list(hot.values()) == pytest.approx([root / sum(roots) for root in roots])
+
+
+def test_engines_on_one_model_share_its_weights_and_lock(engine):
+    other = engine.with_settings(executor="packed")
+    assert other._weights is engine._weights
+    assert other._lock is engine._lock
+    separate = DecisionEngine(tiny.model("qwen2"), tiny.tokenizer(), name="tiny")
+    assert separate._lock is not engine._lock
+
+
+def test_a_held_model_blocks_its_engines_and_no_other(engine):
+    separate = DecisionEngine(tiny.model("llama"), tiny.tokenizer(), name="other")
+    done = threading.Event()
+    waiting = threading.Thread(target=lambda: (engine.decide(CONTEXT, QUESTIONS), done.set()), daemon=True)
+    with engine._lock:
+        waiting.start()
+        separate.decide(CONTEXT, QUESTIONS)
+        assert not done.is_set()
+    waiting.join(30)
+    assert done.is_set()
+
+
+def test_many_threads_get_their_own_answers(engine):
+    contexts = [f"Complaint number {index} about a torn box." for index in range(6)]
+    packed = engine.with_settings(executor="packed")
+    wanted = [flat(packed.decide(context, QUESTIONS)) for context in contexts]
+    found = [None] * len(contexts)
+
+    def work(index):
+        chosen = packed if index % 2 else engine
+        found[index] = flat(chosen.decide(contexts[index], QUESTIONS))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(contexts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+@pytest.mark.parametrize("executor", ["forked", "packed", "independent"])
+def test_an_in_place_weight_change_shows_after_clearing(executor):
+    engine = DecisionEngine(tiny.model("llama-biased"), tiny.tokenizer(), name="tiny", executor=executor)
+    before = flat(engine.decide(CONTEXT, QUESTIONS))
+    with torch.no_grad():
+        for parameter in engine._model.parameters():
+            parameter.mul_(1.5)
+    engine.clear_optimization_cache()
+    after = flat(engine.decide(CONTEXT, QUESTIONS))
+    fresh = DecisionEngine(engine._model, tiny.tokenizer(), name="tiny", executor=executor)
+    assert after == flat(fresh.decide(CONTEXT, QUESTIONS))
+    assert after != before
+
+
+def test_a_moved_model_is_refused():
+    engine = DecisionEngine(tiny.model("llama"), tiny.tokenizer(), name="tiny")
+    engine._model.to(torch.float64)
+    with pytest.raises(InputError, match="build a new DecisionEngine"):
+        engine.decide(CONTEXT, QUESTIONS)
+
+
+def test_low_precision_and_its_oracle():
+    engine = DecisionEngine(tiny.model("qwen3", dtype=torch.bfloat16), tiny.tokenizer(), name="tiny")
+    wide = DecisionEngine(tiny.model("qwen3", dtype=torch.bfloat16).float(), tiny.tokenizer(), name="tiny")
+    oracle = engine.oracle(CONTEXT, QUESTIONS)
+    assert oracle["metadata"]["dtype"] == "float32"
+    assert engine.decide(CONTEXT, QUESTIONS)["metadata"]["dtype"] == "bfloat16"
+    assert flat(oracle) == pytest.approx(flat(wide.decide(CONTEXT, QUESTIONS, mode="independent")), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("context", "questions", "message"),
+    [
+        ("", QUESTIONS, "decide: $.context: must not be empty"),
+        (" \n", QUESTIONS, "decide: $.context: must not be empty"),
+        ({}, QUESTIONS, "decide: $.context: must not be empty"),
+        (7, QUESTIONS, "decide: $.context: must be a string, an object or an array, not a number"),
+        (None, QUESTIONS, "decide: $.context: is missing"),
+        ("bad \ud800 text", QUESTIONS, "decide: $.context: holds half of a surrogate pair"),
+        (CONTEXT, {}, "decide: $.questions: needs at least 1 entry"),
+        (CONTEXT, {"a": {"type": "guess"}}, "decide: $.questions.a.type: must be one of"),
+        (CONTEXT, {"a": {"type": "noul"}}, 'question "a" has neither instructions nor described options'),
+        (CONTEXT, {f"q{i}": QUESTIONS["late"] for i in range(33)}, "33 questions, and the limit is 32"),
+    ],
+)
+def test_bad_requests_are_refused(engine, context, questions, message):
+    with pytest.raises(InputError) as caught:
+        engine.decide(context, questions)
+    assert message in str(caught.value)
+
+
+def test_a_long_context_is_refused_with_count_and_limit_never_cut(engine):
+    with pytest.raises(InputError, match=r"the full question is \d{5,} tokens, and the limit is 2048"):
+        engine.decide("word " * 20_000, QUESTIONS)
+    roomy = engine.with_settings(max_question_tokens=100_000)
+    with pytest.raises(InputError, match="the model reads at most 4096"):
+        roomy.decide("word " * 20_000, QUESTIONS)
+
+
+def test_many_names_the_request_at_fault_and_runs_none(engine):
+    before = engine.counters()["decisions"]
+    with pytest.raises(InputError, match=r"^request 1: decide: \$.context: must not be empty"):
+        engine.decide_many([(CONTEXT, QUESTIONS), ("", QUESTIONS)])
+    assert engine.counters()["decisions"] == before
+    with pytest.raises(InputError, match="no request"):
+        engine.decide_many([])
+
+
+def test_an_unknown_mode_is_refused(engine):
+    with pytest.raises(InputError, match="mode is 'fast'"):
+        engine.decide(CONTEXT, QUESTIONS, mode="fast")
+
+
+def test_refusals_come_before_any_load(tmp_path):
+    missing = str(tmp_path / "absent")
+    with pytest.raises(SettingError, match="--fused-kernels rope is not in this version"):
+        DecisionEngine.from_pretrained(missing, fused_kernels=("rope",))
+    with pytest.raises(SettingError, match="--token-budget 64 has no effect on the forked executor"):
+        DecisionEngine.from_pretrained(missing, token_budget=64)
+    with pytest.raises(TypeError, match="turbo"):
+        DecisionEngine.from_pretrained(missing, turbo=True)
+
+
+def test_from_pretrained_reads_a_folder(tmp_path):
+    tiny.model("qwen2").save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    engine = DecisionEngine.from_pretrained(str(tmp_path), local_files_only=True, executor="packed")
+    assert engine.decide(CONTEXT, QUESTIONS)["model"] == str(tmp_path)
+    eager = DecisionEngine.from_pretrained(str(tmp_path), attention="eager", dtype="bfloat16")
+    assert eager.decide(CONTEXT, QUESTIONS)["metadata"]["attention"] == "eager"
+    assert eager.decide(CONTEXT, QUESTIONS)["metadata"]["dtype"] == "bfloat16"
+
+
+def test_a_folder_of_another_kind_is_refused_before_its_weights(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(UnsupportedModelError, match="model type is 'gpt2'"):
+        DecisionEngine.from_pretrained(str(tmp_path))
+    (tmp_path / "config.json").write_text('{"model_type": "no_such_type"}')
+    with pytest.raises(JevifyError, match="no_such_type"):
+        DecisionEngine.from_pretrained(str(tmp_path))
+
+
+def test_a_checkpoint_without_tokenizer_is_refused_before_its_weights(tmp_path):
+    tiny.config("qwen2").save_pretrained(tmp_path)
+    with pytest.raises(JevifyError, match="tokenizer"):
+        DecisionEngine.from_pretrained(str(tmp_path))
+
+
+def test_warmup_runs_once_and_counts(engine):
+    fresh = engine.with_settings(executor="packed")
+    fresh.warmup()
+    assert fresh.counters()["decisions"] == 1
+    assert fresh.counters()["packed"]["forward_calls"] == 1
+
+
+def test_graphs_on_a_cpu_are_a_counted_fallback(engine):
+    decision = engine.with_settings(cuda_graphs=True).decide(CONTEXT, QUESTIONS)
+    assert "CUDA graphs need a CUDA device" in decision["metadata"]["optimizations"]["fallbacks"]["cuda_graphs"]
