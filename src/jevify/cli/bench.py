@@ -1,0 +1,134 @@
+"""`jevify bench SCENARIO`: run a benchmark scenario and print its table, or print that of a stored run."""
+
+import argparse
+import dataclasses
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from jevify.errors import InputError
+from jevify.evidence.scenario import FOLDER, DecideScenario, find_scenario, load_scenario, scenario_files
+
+if TYPE_CHECKING:
+    from jevify.evidence.bench import Progress
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: "Subparsers") -> None:
+    """Add `bench`; the parsed arguments carry `run`."""
+    parser = subparsers.add_parser("bench", help="measure candidates beside a baseline")
+    parser.add_argument(
+        "scenario", nargs="?", metavar="SCENARIO", help=f"a name in {FOLDER}/, or the path of a TOML file"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="store the run as JSON")
+    parser.add_argument("--force", action="store_true", help="replace the output file when it exists")
+    parser.add_argument("--repeats", type=int, metavar="N", help="timed rounds a case, instead of the scenario's")
+    parser.add_argument("--list", action="store_true", help=f"the scenarios in {FOLDER}/")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of a stored run")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | None = None) -> int:
+    """Do what the arguments say and return the exit code: 1 when an arm failed or the run was interrupted.
+
+    `load` takes the place of the loader of the scenario's model. Raises InputError.
+    """
+    _check(args)
+    if args.list:
+        return _list()
+    if args.show is not None:
+        from jevify.evidence.store import read_result
+
+        _print(read_result(args.show))
+        return 0
+    return _bench(args, load)
+
+
+def _check(args: argparse.Namespace) -> None:
+    chosen = [args.scenario is not None, args.list, args.show is not None]
+    if sum(chosen) != 1:
+        raise InputError("give one of SCENARIO, --list and --show FILE")
+    if args.scenario is None and (args.output is not None or args.repeats is not None):
+        raise InputError("--output and --repeats act on a run; give a SCENARIO with them")
+    if args.force and args.output is None:
+        raise InputError("--force acts on --output FILE; give both or neither")
+    if args.repeats is not None and args.repeats < 1:
+        raise InputError(f"--repeats is {args.repeats}; use a whole number of at least 1")
+
+
+def _list() -> int:
+    for path in scenario_files():
+        scenario = load_scenario(path)
+        print(f"{path.stem}\t{scenario.description}")
+    return 0
+
+
+def _bench(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | None) -> int:
+    scenario = load_scenario(find_scenario(args.scenario))
+    if args.repeats is not None:
+        scenario = dataclasses.replace(scenario, repeats=args.repeats)
+    from jevify.evidence.bench import failures, load_engine, run_benchmark
+    from jevify.evidence.store import check_output, write_result
+
+    if args.output is not None:
+        check_output(args.output, force=args.force)
+    with _progress() as progress:
+        result = run_benchmark(scenario, command=_command(args), load=load or load_engine, progress=progress)
+    if args.output is not None:
+        write_result(args.output, result, force=args.force)
+    _print(result)
+    return 1 if result["interrupted"] or failures(result) else 0
+
+
+def _command(args: argparse.Namespace) -> str:
+    words = ["jevify", "bench", args.scenario]
+    if args.repeats is not None:
+        words += ["--repeats", str(args.repeats)]
+    if args.output is not None:
+        words += ["--output", str(args.output)]
+    if args.force:
+        words.append("--force")
+    return shlex.join(words)
+
+
+def _print(result: dict[str, Any]) -> None:
+    from jevify.evidence.report import markdown, show
+
+    console = Console()
+    if console.is_terminal:
+        show(result, console)
+    else:
+        print(markdown(result), end="")
+
+
+@contextmanager
+def _progress() -> "Iterator[Progress]":
+    """A bar on a terminal, a line each tenth of the way elsewhere; both on stderr."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _tenths()
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bars:
+        task = bars.add_task("loading", total=None)
+        yield lambda done, total, text: bars.update(task, completed=done, total=total, description=text)
+
+
+def _tenths() -> "Progress":
+    last = -1
+
+    def tell(done: int, total: int, text: str) -> None:
+        nonlocal last
+        if (tenth := 10 * done // total) != last:
+            last = tenth
+            print(f"{done}/{total} {text}".rstrip(), file=sys.stderr, flush=True)
+
+    return tell

@@ -1,0 +1,1 @@
+"""Measurements that anyone can re-run: scenarios, the one benchmark runner, and what its runs say."""

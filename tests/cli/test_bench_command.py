@@ -1,0 +1,152 @@
+"""`jevify bench`, with a fake engine in the place of a model."""
+
+import argparse
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_engine import FakeClock, FakeEngine, FakeModel
+from jevify.cli import bench
+from jevify.errors import InputError
+from jevify.evidence.bench import run_benchmark
+from jevify.evidence.scenario import load_scenario
+
+pytestmark = pytest.mark.cpu
+
+SCENARIO = """
+name = "small"
+description = "a small comparison"
+kind = "decide"
+model = "fake"
+seed = 7
+repeats = 3
+cases = [{ prefix_tokens = 50, question_tokens = 20, questions = 4 }]
+baseline = { name = "independent", executor = "independent" }
+candidates = [{ name = "packed", executor = "packed" }]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "small.toml").write_text(SCENARIO)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*words: str, meddle: Any = lambda executor, decision, log: None) -> int:
+    parser = argparse.ArgumentParser()
+    bench.add_parser(parser.add_subparsers(dest="command"))
+    args = parser.parse_args(["bench", *words])
+    assert args.run is bench.run
+    fake = FakeModel(FakeClock(), {"independent": [0.008], "packed": [0.002]}, meddle=meddle)
+    return bench.run(args, load=lambda scenario: FakeEngine(fake))
+
+
+def fail_packed(executor: str, decision: dict[str, Any], log: Any) -> None:
+    if executor == "packed":
+        raise RuntimeError("out of luck")
+
+
+def interrupt_packed(executor: str, decision: dict[str, Any], log: Any) -> None:
+    # The first round is warm-up, the second the first timed one.
+    if len(log) > 4:
+        raise KeyboardInterrupt
+
+
+def test_a_run_prints_its_table_on_stdout_and_its_progress_on_stderr(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("small") == 0
+    out, err = capsys.readouterr()
+    assert "small: fake, dtype auto, device auto" in out
+    assert "command: jevify bench small" in out
+    rows = [line for line in out.splitlines() if line.startswith("|")]
+    assert [row.split("|")[2].strip() for row in rows[2:]] == ["independent", "packed"]
+    assert "sharing the prefix can give 2.15x" in out
+    assert err.splitlines()[-1] == "13/13"
+    assert list(folder.iterdir()) == [folder / "benchmarks"]
+
+
+def test_a_stored_run_shows_the_same_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("small", "--output", "run.json", "--repeats", "2") == 0
+    first = capsys.readouterr().out
+    stored = json.loads((folder / "run.json").read_text())
+    assert stored["command"] == "jevify bench small --repeats 2 --output run.json"
+    assert stored["scenario"]["repeats"] == 2
+    assert [len(row["samples_ms"]) for row in stored["cases"][0]["arms"]] == [2, 2]
+    assert call("--show", "run.json") == 0
+    assert capsys.readouterr().out == first
+
+
+def test_an_existing_output_is_refused_before_anything_runs(folder: Path) -> None:
+    (folder / "run.json").write_text("precious")
+    ran = []
+    with pytest.raises(InputError, match="exists"):
+        call("small", "--output", "run.json", meddle=lambda *_: ran.append(True))
+    assert not ran
+    assert (folder / "run.json").read_text() == "precious"
+    assert call("small", "--output", "run.json", "--force") == 0
+    assert json.loads((folder / "run.json").read_text())["command"].endswith("--output run.json --force")
+
+
+def test_a_failed_arm_is_stored_and_told_with_exit_code_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("small", "--output", "run.json", meddle=fail_packed) == 1
+    assert "FAILED N=4 P=50 Q=20, packed: warm-up: RuntimeError: out of luck" in capsys.readouterr().out
+    baseline, packed = json.loads((folder / "run.json").read_text())["cases"][0]["arms"]
+    assert len(baseline["samples_ms"]) == 3
+    assert packed["error"] == "warm-up: RuntimeError: out of luck"
+
+
+def test_an_interrupted_run_is_stored_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("small", "--output", "run.json", meddle=interrupt_packed) == 1
+    assert "INTERRUPTED" in capsys.readouterr().out
+    stored = json.loads((folder / "run.json").read_text())
+    assert stored["interrupted"]
+    assert [len(row["samples_ms"]) for row in stored["cases"][0]["arms"]] == [1, 1]
+
+
+def test_scenarios_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--list") == 0
+    assert capsys.readouterr().out == "small\ta small comparison\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give one of SCENARIO, --list and --show"),
+        (["small", "--list"], "give one of SCENARIO, --list and --show"),
+        (["--list", "--repeats", "3"], "act on a run"),
+        (["--show", "x.json", "--output", "y.json"], "act on a run"),
+        (["small", "--force"], "--force acts on --output"),
+        (["small", "--repeats", "0"], "--repeats is 0"),
+        (["other"], "'other' is not in benchmarks/ .it has: small"),
+        (["--show", "none.json"], "none.json: cannot be read"),
+    ],
+)
+def test_arguments_without_effect_or_sense_are_refused(folder: Path, words: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call(*words)
+
+
+def test_the_terminal_table_holds_what_the_markdown_holds(folder: Path) -> None:
+    from rich.console import Console
+
+    from jevify.evidence.report import rows, show
+
+    fake = FakeModel(FakeClock(), {"independent": [0.008], "packed": [0.002]})
+    result = run_benchmark(
+        load_scenario(folder / "benchmarks" / "small.toml"),
+        command="x",
+        load=lambda scenario: FakeEngine(fake),
+        clock=fake.clock,
+    )
+    console = Console(width=80, record=True, file=io.StringIO())
+    show(result, console)
+    text = console.export_text()
+    assert all(cell in text for row in rows(result) for cell in row)
+    assert rows(result)[1][:7] == ["", "packed", "2.0", "2.0", "2.0", "4.00 [4.00, 4.00]", "186%"]
+    assert rows(result)[1][8:] == ["100.0% of 12", "0.0e+00", "0.0e+00"]
