@@ -158,6 +158,11 @@ def test_an_in_place_weight_change_shows_after_clearing(executor):
     assert after != before
 
 
+def test_attention_that_the_model_was_not_loaded_with_is_refused(engine):
+    with pytest.raises(SettingError, match="loaded with sdpa attention"):
+        engine.with_settings(attention="eager")
+
+
 def test_a_moved_model_is_refused():
     engine = DecisionEngine(tiny.model("llama"), tiny.tokenizer(), name="tiny")
     engine._model.to(torch.float64)

@@ -21,7 +21,7 @@ from jevify.decide.head import AnswerHead
 from jevify.decide.presets import preset_for
 from jevify.decide.settings import DecideSettings
 from jevify.decide.workflow import Workflow
-from jevify.errors import InputError
+from jevify.errors import InputError, SettingError
 from jevify.models.catalog import DEFAULT_MODEL, locate
 from jevify.models.lm.dense import DenseDecoder
 from jevify.models.lm.load import Checkpoint, load_config, load_model, load_tokenizer, pick_device, pick_dtype
@@ -54,12 +54,14 @@ class DecisionEngine:
         *,
         name: str | None = None,
         revision: str | None = None,
+        chat: ChatEncoder | None = None,
         **settings: Any,
     ) -> None:
         """Wrap a loaded transformers model and tokenizer.
 
-        Mutates `model` once: its projections become views into merged tensors of the same values. settings: fields of
-        DecideSettings. Raises SettingError or UnsupportedModelError.
+        Mutates `model` once: its projections become views into merged tensors of the same values. chat: an encoder
+        already made for `tokenizer`, to save making it again. settings: fields of DecideSettings. Raises SettingError
+        or UnsupportedModelError.
         """
         self.name = name or model.name_or_path or type(model).__name__
         self.revision = revision
@@ -68,7 +70,8 @@ class DecisionEngine:
         self._model, self._tokenizer = model, tokenizer
         self._device_type: Literal["cpu", "cuda"] = "cuda" if model.device.type == "cuda" else "cpu"
         self.settings = DecideSettings(**settings).resolved(self._device_type, preset_for(self.name))
-        self._chat = ChatEncoder(tokenizer, self.name)
+        self._check_attention()
+        self._chat = chat or ChatEncoder(tokenizer, self.name)
         self._encoder = QuestionEncoder(
             self._chat,
             layout=self.settings.prompt_format,
@@ -107,15 +110,17 @@ class DecisionEngine:
         checkpoint = Checkpoint(source.path_or_id, source.revision, local_files_only)
         config = load_config(checkpoint)
         tokenizer = load_tokenizer(checkpoint)
-        ChatEncoder(tokenizer, model)
+        chat = ChatEncoder(tokenizer, model)
         loaded = load_model(checkpoint, config, device=place, dtype=kind, attention=wanted.attention)
         found = revision or getattr(loaded.config, "_commit_hash", None)
-        return cls(loaded, tokenizer, name=model, revision=found, **settings)
+        return cls(loaded, tokenizer, name=model, revision=found, chat=chat, **settings)
 
     def with_settings(self, **settings: Any) -> "DecisionEngine":
         """Another engine on the same model, tokenizer and weights, with these settings changed."""
         changed = {**asdict(self.settings), **settings}
-        return DecisionEngine(self._model, self._tokenizer, name=self.name, revision=self.revision, **changed)
+        return DecisionEngine(
+            self._model, self._tokenizer, name=self.name, revision=self.revision, chat=self._chat, **changed
+        )
 
     def decide(self, context: Any, questions: Questions, *, mode: Mode = "parallel") -> Decision:
         """Answer every question about `context`.
@@ -162,6 +167,14 @@ class DecisionEngine:
             "head_rows": asdict(self._head.counters),
             **{name: dict(executor.counters()) for name, executor in self._executors.items()},
         }
+
+    def _check_attention(self) -> None:
+        loaded = self._model.config._attn_implementation
+        if self.settings.executor != "packed" and loaded != self.settings.attention:
+            raise SettingError(
+                f"--attention {self.settings.attention}: this model was loaded with {loaded} attention, which its "
+                "engines share; load it again with the other"
+            )
 
     @property
     def _lock(self) -> threading.RLock:

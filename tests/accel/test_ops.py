@@ -98,7 +98,7 @@ def test_tree_attention_equals_plain_softmax_over_each_path(heads, kv_heads, bud
     carried = []
     for step in tree.passes(budget):
         slots = carried + list(step.token_ids)
-        calls = plan_calls(step.blocks, step.carried, q.device)
+        calls = plan_calls(step.blocks, step.carried, q.device, q.dtype)
         rows = torch.tensor(step.token_ids)
         found[rows] = tree_attention(q[rows], k[slots], v[slots], calls, 8**-0.5)
         carried = [slots[slot] for slot in step.keep]

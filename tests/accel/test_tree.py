@@ -44,10 +44,10 @@ def seen_by_passes(tree, budget):
         assert step.carried == len(carried)
         keys = carried + list(step.token_ids)
         covered = []
-        for call in plan_calls(step.blocks, step.carried, torch.device("cpu")):
+        for call in plan_calls(step.blocks, step.carried, torch.device("cpu"), torch.float32):
             slots = torch.arange(len(keys))[call.slots]
             rows = call.stop - call.start
-            mask = torch.ones(rows, rows, dtype=torch.bool).tril() if call.mask is None else call.mask
+            mask = torch.ones(rows, rows).tril().bool() if call.mask is None else call.mask == 0
             assert mask.shape == (rows, len(slots))
             for row in range(rows):
                 token = step.token_ids[call.start + row]
@@ -112,7 +112,7 @@ def test_masks_never_grow_with_the_number_of_branches_or_roots():
         for _ in range(10):
             tree.add(range(SIBLING_ROWS // 2 + 1), root)
     (step,) = tree.passes(100_000)
-    calls = plan_calls(step.blocks, 0, torch.device("cpu"))
+    calls = plan_calls(step.blocks, 0, torch.device("cpu"), torch.float32)
     assert len(calls) == 20 * 11
     assert max(call.mask.numel() for call in calls if call.mask is not None) == (SIBLING_ROWS // 2 + 1) * (
         50 + SIBLING_ROWS // 2 + 1

@@ -78,6 +78,9 @@ class DecideSettings:
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 raise SettingError(f"{_flag(name)} is {value!r}; use a whole number from {low} to {high}")
+        for entry in fields(self):
+            if type(entry.default) is bool and type(getattr(self, entry.name)) is not bool:
+                raise SettingError(f"{entry.name} is {getattr(self, entry.name)!r}; use True or False")
         if type(self.temperature) not in (int, float) or not 0.01 <= self.temperature <= 100:
             raise SettingError(f"--temperature is {self.temperature!r}; use a number from 0.01 to 100")
         object.__setattr__(self, "fused_kernels", tuple(self.fused_kernels))

@@ -15,7 +15,7 @@ from jevify.accel.tree import Block
 class Call:
     """One SDPA call: query rows [start, stop), key slots `slots` (a slice or an int64 index), visibility `mask`.
 
-    mask: bool [stop - start, keys], or None for a plain causal square.
+    mask: [stop - start, keys], 0 where a row sees a key and -inf where it does not; None for a plain causal square.
     """
 
     start: int
@@ -24,11 +24,11 @@ class Call:
     mask: Tensor | None
 
 
-def plan_calls(blocks: Sequence[Block], carried: int, device: torch.device) -> list[Call]:
+def plan_calls(blocks: Sequence[Block], carried: int, device: torch.device, dtype: torch.dtype) -> list[Call]:
     """Turn the blocks of a pass into SDPA calls that touch visible blocks only.
 
     Neither many roots nor many branches cost a quadratic mask: the keys of a call are the block's ancestors and its own
-    rows. Equal blocks share one mask tensor.
+    rows. Equal blocks share one mask tensor, of the queries' `dtype`: SDPA would convert a bool mask in every call.
     """
     masks: dict[tuple[int, tuple[int, ...]], Tensor] = {}
     calls = []
@@ -41,7 +41,7 @@ def plan_calls(blocks: Sequence[Block], carried: int, device: torch.device) -> l
         seen = sum(stop - start for start, stop in block.ancestors)
         key = (seen, block.segments)
         if key not in masks:
-            masks[key] = _mask(seen, block.segments, device)
+            masks[key] = _mask(seen, block.segments, device, dtype)
         if all(left[1] == right[0] for left, right in pairwise(spans)):
             slots: slice | Tensor = slice(spans[0][0], own[1])
         else:
@@ -50,9 +50,10 @@ def plan_calls(blocks: Sequence[Block], carried: int, device: torch.device) -> l
     return calls
 
 
-def _mask(seen: int, segments: tuple[int, ...], device: torch.device) -> Tensor:
-    own = torch.block_diag(*(torch.ones(length, length, dtype=torch.bool).tril() for length in segments))
-    return torch.cat((torch.ones(own.shape[0], seen, dtype=torch.bool), own.bool()), dim=1).to(device)
+def _mask(seen: int, segments: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    own = torch.block_diag(*(torch.ones(length, length).tril() for length in segments))
+    visible = torch.cat((torch.ones(own.shape[0], seen), own), dim=1).bool()
+    return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, -torch.inf).to(device)
 
 
 def tree_attention(q: Tensor, k: Tensor, v: Tensor, calls: Sequence[Call], scale: float) -> Tensor:

@@ -54,7 +54,7 @@ class DenseDecoder:
         positions = torch.tensor(step.positions, device=device)
         wanted = torch.tensor(rows, dtype=torch.int64, device=device)
         keep = torch.tensor(step.keep, device=device) if step.keep else None
-        calls = plan_calls(step.blocks, step.carried, device)
+        calls = plan_calls(step.blocks, step.carried, device, weights.embedding.dtype)
         cos, sin = rotary_table(positions, weights.inv_freq, weights.rope_scaling, weights.embedding.dtype)
 
         residual = functional.embedding(token_ids, weights.embedding)
