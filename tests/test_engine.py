@@ -213,8 +213,29 @@ def test_many_names_the_request_at_fault_and_runs_none(engine):
     with pytest.raises(InputError, match=r"^request 1: decide: \$.context: must not be empty"):
         engine.decide_many([(CONTEXT, QUESTIONS), ("", QUESTIONS)])
     assert engine.counters()["decisions"] == before
-    with pytest.raises(InputError, match="no request"):
-        engine.decide_many([])
+    for nothing in ([], (request for request in ())):
+        with pytest.raises(InputError, match="no request"):
+            engine.decide_many(nothing)
+    with pytest.raises(InputError, match=r"^request 1: decide: \$.context"):
+        engine.decide_many(request for request in [(CONTEXT, QUESTIONS), ("", QUESTIONS)])
+
+
+@pytest.mark.parametrize("requests", [5, None, "text", {"context": CONTEXT}])
+def test_many_takes_pairs(engine, requests):
+    with pytest.raises(InputError, match="requests must be a list of"):
+        engine.decide_many(requests)
+
+
+@pytest.mark.parametrize("request_", [None, (CONTEXT,), (CONTEXT, QUESTIONS, "extra")])
+def test_a_request_is_a_pair(engine, request_):
+    with pytest.raises(InputError, match="a request is a pair of context and questions"):
+        engine.decide_many([request_])
+
+
+@pytest.mark.parametrize("model", [None, 5, b"folder"])
+def test_a_model_is_named_by_text_or_path(model):
+    with pytest.raises(InputError, match="give a catalog name, a folder or a hub id"):
+        DecisionEngine.from_pretrained(model)
 
 
 def test_an_unknown_mode_is_refused(engine):
@@ -235,7 +256,7 @@ def test_refusals_come_before_any_load(tmp_path):
 def test_from_pretrained_reads_a_folder(tmp_path):
     tiny.model("qwen2").save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
-    engine = DecisionEngine.from_pretrained(str(tmp_path), local_files_only=True, executor="packed")
+    engine = DecisionEngine.from_pretrained(tmp_path, local_files_only=True, executor="packed")
     assert engine.decide(CONTEXT, QUESTIONS)["model"] == str(tmp_path)
     eager = DecisionEngine.from_pretrained(str(tmp_path), attention="eager", dtype="bfloat16")
     assert eager.decide(CONTEXT, QUESTIONS)["metadata"]["attention"] == "eager"

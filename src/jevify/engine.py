@@ -1,8 +1,9 @@
 """The door: `from jevify.engine import DecisionEngine`."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -87,9 +88,9 @@ class DecisionEngine:
     @classmethod
     def from_pretrained(
         cls,
-        model: str = DEFAULT_MODEL,
+        model: str | Path = DEFAULT_MODEL,
         *,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         dtype: str = "auto",
         revision: str | None = None,
         local_files_only: bool = False,
@@ -102,12 +103,15 @@ class DecisionEngine:
         without the weights is refused before they load. Raises InputError for what the user can mend, JevifyError
         when a checkpoint cannot be had.
         """
+        if not isinstance(model, str | Path):
+            raise InputError(f"model is {model!r}; give a catalog name, a folder or a hub id")
+        model = str(model)
         wanted = DecideSettings(**settings)
-        place = pick_device(device)
+        place = pick_device(str(device))
         kind = pick_dtype(dtype, place)
         wanted.resolved("cuda" if place.type == "cuda" else "cpu", preset_for(model))
         source = locate(model, revision=revision, local_files_only=local_files_only)
-        checkpoint = Checkpoint(source.path_or_id, source.revision, local_files_only)
+        checkpoint = Checkpoint(model, source.path_or_id, source.revision, local_files_only)
         config = load_config(checkpoint)
         tokenizer = load_tokenizer(checkpoint)
         chat = ChatEncoder(tokenizer, model)
@@ -130,7 +134,7 @@ class DecisionEngine:
         """
         return self.decide_many([(context, questions)], mode=mode)[0]
 
-    def decide_many(self, requests: Sequence[tuple[Any, Questions]], *, mode: Mode = "parallel") -> list[Decision]:
+    def decide_many(self, requests: Iterable[tuple[Any, Questions]], *, mode: Mode = "parallel") -> list[Decision]:
         """Answer several requests together; the packed executor runs them in one pass where they fit.
 
         Results are in order. Every request is checked before any runs; an error names the request by its index. Stage
@@ -138,7 +142,9 @@ class DecisionEngine:
         """
         if mode not in ("parallel", "independent"):
             raise InputError(f"mode is {mode!r}; use parallel or independent")
-        return self._run(requests, "independent" if mode == "independent" else self.settings.executor, mode)
+        if isinstance(requests, str | Mapping) or not isinstance(requests, Iterable):
+            raise InputError(f"requests must be a list of (context, questions) pairs, not {type(requests).__name__}")
+        return self._run(list(requests), "independent" if mode == "independent" else self.settings.executor, mode)
 
     def oracle(self, context: Any, questions: Questions) -> Decision:
         """The reference answer: one question a forward, computed in fp32 on the same weights, module by module."""
@@ -193,9 +199,11 @@ class DecisionEngine:
         if not requests:
             raise InputError("there is no request to decide")
         compiled = []
-        for index, (context, questions) in enumerate(requests):
+        for index, request in enumerate(requests):
             try:
-                compiled.append(self._compile(context, questions))
+                if not isinstance(request, tuple | list) or len(request) != 2:
+                    raise InputError(f"a request is a pair of context and questions, not {type(request).__name__}")
+                compiled.append(self._compile(*request))
             except InputError as error:
                 if len(requests) == 1:
                     raise

@@ -31,6 +31,8 @@ def test_defaults_are_the_documented_ones():
         ({"token_budget": 8.5}, "--token-budget is 8.5"),
         ({"max_label_tokens": 2000}, "--max-label-tokens is 2000"),
         ({"max_questions": 0}, "--max-questions is 0"),
+        ({"fused_kernels": "rmsnorm"}, "fused_kernels is 'rmsnorm'; give a tuple of kernel names"),
+        ({"fused_kernels": None}, "fused_kernels is None; give a tuple of kernel names"),
         ({"strict": 1}, "strict is 1; use True or False"),
         ({"efficient_cache": "no"}, "efficient_cache is 'no'; use True or False"),
         ({"temperature": 0}, "--temperature is 0"),

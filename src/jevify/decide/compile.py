@@ -56,7 +56,8 @@ def compile_request(
         if len(tokens) > limits.question_tokens:
             raise InputError(
                 f"questions.{name}: the full question is {len(tokens)} tokens, and the limit is "
-                f"{limits.question_tokens}; shorten the context (or raise max_question_tokens in Python)"
+                f"{limits.question_tokens}; shorten the context, the instructions or the options (or raise "
+                f"max_question_tokens in Python)"
             )
         if longest > limits.context_length:
             raise InputError(

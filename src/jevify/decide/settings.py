@@ -83,6 +83,8 @@ class DecideSettings:
                 raise SettingError(f"{entry.name} is {getattr(self, entry.name)!r}; use True or False")
         if type(self.temperature) not in (int, float) or not 0.01 <= self.temperature <= 100:
             raise SettingError(f"--temperature is {self.temperature!r}; use a number from 0.01 to 100")
+        if not isinstance(self.fused_kernels, tuple | list):
+            raise SettingError(f"fused_kernels is {self.fused_kernels!r}; give a tuple of kernel names")
         object.__setattr__(self, "fused_kernels", tuple(self.fused_kernels))
         self._refuse_unknown_kernels()
         self._refuse_unbuilt()

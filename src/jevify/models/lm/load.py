@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from jevify.errors import InputError, JevifyError, UnsupportedModelError
 from jevify.models.lm.support import check_config, check_model
@@ -13,8 +14,9 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a model comes from: a folder or hub id, and the revision asked for."""
+    """Where a model comes from: its name as asked for, its folder or hub id, and the revision."""
 
+    name: str
     source: str
     revision: str | None = None
     local_files_only: bool = False
@@ -63,7 +65,7 @@ def load_config(checkpoint: Checkpoint) -> Any:
 
     with _told(checkpoint, "configuration"):
         config = AutoConfig.from_pretrained(checkpoint.source, **checkpoint.options())
-    check_config(config, checkpoint.source)
+    check_config(config, checkpoint.name)
     return config
 
 
@@ -91,7 +93,7 @@ def load_model(checkpoint: Checkpoint, config: Any, *, device: torch.device, dty
             **checkpoint.options(),
         )
     model = model.to(device).eval().requires_grad_(False)
-    check_model(model, checkpoint.source)
+    check_model(model, checkpoint.name)
     return model
 
 
@@ -108,11 +110,11 @@ class _told:
         if isinstance(error, UnsupportedModelError):
             return
         if isinstance(error, KeyError | ValueError) and self.what == "configuration":
-            raise UnsupportedModelError(f"{self.checkpoint.source} cannot be used: {_first_line(error)}") from error
-        if isinstance(error, OSError | ValueError):
-            place = "locally " if self.checkpoint.local_files_only else ""
+            raise UnsupportedModelError(f"{self.checkpoint.name} cannot be used: {_first_line(error)}") from error
+        if isinstance(error, OSError | ValueError | SafetensorError):
             raise JevifyError(
-                f"the {self.what} of {self.checkpoint.source!r} could not be loaded {place}: {_first_line(error)}"
+                f"the {self.what} of {self.checkpoint.name!r} could not be loaded: {_first_line(error)}; "
+                f"fetch it again (jevify models pull {self.checkpoint.name}) or mend the folder"
             ) from error
 
 
