@@ -83,7 +83,7 @@ def test_a_missing_checkpoint_is_one_message(tmp_path):
     nowhere = Checkpoint("nowhere", str(tmp_path / "nowhere"), local_files_only=True)
     assert nowhere.options()["trust_remote_code"] is False
     for load in (load_config, load_tokenizer):
-        with pytest.raises(JevifyError, match="of 'nowhere' could not be loaded.*jevify models pull nowhere"):
+        with pytest.raises(JevifyError, match=r"of 'nowhere' could not be loaded.*jevify models pull nowhere"):
             load(nowhere)
 
 
@@ -92,10 +92,9 @@ def test_damaged_weights_are_one_message(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"\xff" * 64 + weights.read_bytes()[64:])
     checkpoint = Checkpoint("damaged", str(tmp_path), local_files_only=True)
+    config, cpu = load_config(checkpoint), torch.device("cpu")
     with pytest.raises(JevifyError, match="weights of 'damaged' could not be loaded"):
-        load_model(
-            checkpoint, load_config(checkpoint), device=torch.device("cpu"), dtype=torch.float32, attention="sdpa"
-        )
+        load_model(checkpoint, config, device=cpu, dtype=torch.float32, attention="sdpa")
 
 
 def test_a_folder_without_weights_is_one_message(tmp_path):
