@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
@@ -33,7 +35,8 @@ Mode = Literal["parallel", "independent"]
 Questions = Workflow | Mapping[str, Any]
 
 _LOCKS: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
-_LOCKS_GUARD = threading.Lock()
+_HEADS: "WeakKeyDictionary[Any, WeakSet[AnswerHead]]" = WeakKeyDictionary()
+_GUARD = threading.Lock()
 _WARMUP = (
     "The parcel arrived two days late and the box was torn.",
     {"warmup": {"type": "noul", "instructions": "Is the customer unhappy?"}},
@@ -60,9 +63,9 @@ class DecisionEngine:
     ) -> None:
         """Wrap a loaded transformers model and tokenizer.
 
-        Mutates `model` once: its projections become views into merged tensors of the same values. chat: an encoder
-        already made for `tokenizer`, to save making it again. settings: fields of DecideSettings. Raises SettingError
-        or UnsupportedModelError.
+        Mutates `model`: it is put in eval mode without gradients, and its projections become views into merged tensors
+        of the same values. chat: an encoder already made for `tokenizer`, to save making it again. settings: fields of
+        DecideSettings. Raises SettingError or UnsupportedModelError.
         """
         self.name = name or model.name_or_path or type(model).__name__
         self.revision = revision
@@ -80,10 +83,12 @@ class DecisionEngine:
             max_label_tokens=self.settings.max_label_tokens,
         )
         with self._lock:
-            self._weights = merge(model)
+            self._weights = merge(model.eval().requires_grad_(False))
         self._head = AnswerHead(self._weights.head, self._weights.head_bias)
+        with _GUARD:
+            _HEADS.setdefault(model, WeakSet()).add(self._head)
         self._executors: dict[str, Executor] = {}
-        self._decisions = 0
+        self._decisions = self._fallbacks = 0
 
     @classmethod
     def from_pretrained(
@@ -116,12 +121,15 @@ class DecisionEngine:
         tokenizer = load_tokenizer(checkpoint)
         chat = ChatEncoder(tokenizer, model)
         loaded = load_model(checkpoint, config, device=place, dtype=kind, attention=wanted.attention)
-        found = revision or getattr(loaded.config, "_commit_hash", None)
+        found = getattr(loaded.config, "_commit_hash", None) or revision
         return cls(loaded, tokenizer, name=model, revision=found, chat=chat, **settings)
 
     def with_settings(self, **settings: Any) -> "DecisionEngine":
-        """Another engine on the same model, tokenizer and weights, with these settings changed."""
-        changed = {**asdict(self.settings), **settings}
+        """Another engine on the same model, tokenizer and weights, with these settings changed.
+
+        A setting of this engine that does not act on the executor named here goes back to its default.
+        """
+        changed = {**asdict(self.settings.kept_by(settings.get("executor", self.settings.executor))), **settings}
         return DecisionEngine(
             self._model, self._tokenizer, name=self.name, revision=self.revision, chat=self._chat, **changed
         )
@@ -160,19 +168,20 @@ class DecisionEngine:
         self.decide(context, questions if questions is not None else _WARMUP[1])
 
     def clear_optimization_cache(self) -> None:
-        """Drop everything derived from the weights: call it after changing them in place."""
-        with self._lock:
-            for executor in self._executors.values():
-                executor.clear()
-            self._head.clear()
+        """Drop all that derives from the weights, in every engine on the model: call it after an in-place change."""
+        with self._lock, _GUARD:
+            for head in _HEADS[self._model]:
+                head.clear()
 
     def counters(self) -> dict[str, Any]:
         """Cumulative counters of this engine, by executor, and of its head-row cache."""
-        return {
-            "decisions": self._decisions,
-            "head_rows": asdict(self._head.counters),
-            **{name: dict(executor.counters()) for name, executor in self._executors.items()},
-        }
+        with self._lock:
+            return {
+                "decisions": self._decisions,
+                "fallbacks": self._fallbacks,
+                "head_rows": asdict(self._head.counters),
+                **{name: dict(executor.counters()) for name, executor in self._executors.items()},
+            }
 
     def _check_attention(self) -> None:
         loaded = self._model.config._attn_implementation
@@ -184,7 +193,7 @@ class DecisionEngine:
 
     @property
     def _lock(self) -> threading.RLock:
-        with _LOCKS_GUARD:
+        with _GUARD:
             return _LOCKS.setdefault(self._model, threading.RLock())
 
     def _compile(self, context: Any, questions: Questions) -> CompiledRequest:
@@ -211,16 +220,21 @@ class DecisionEngine:
         return compiled
 
     def _run(self, requests: Sequence[tuple[Any, Questions]], name: str, mode: Mode) -> list[Decision]:
-        timer = StageTimer(torch.cuda.synchronize if self._device_type == "cuda" else lambda: None)
+        cuda = self._device_type == "cuda"
+        timer = StageTimer(partial(torch.cuda.synchronize, self._model.device) if cuda else lambda: None)
         with timer.stage("prepare"):
             compiled = self._compile_all(requests)
-        with self._lock:
+        with ExitStack() as held:
+            with timer.stage("wait"):
+                held.enter_context(self._lock)
             check_in_place(self._model, self._weights)
             executor = self._executor(name)
             before = executor.counters()["forward_calls"]
             scores = executor.run([request.plan for request in compiled], timer)
             calls = executor.counters()["forward_calls"] - before
             self._decisions += len(compiled)
+            if mode == "parallel":
+                self._fallbacks += len(self.settings.fallbacks(self._device_type))
             answers = [
                 answers_of(request.questions, branch_scores, self.settings.temperature)
                 for request, branch_scores in zip(compiled, scores, strict=True)
@@ -231,7 +245,7 @@ class DecisionEngine:
                 model=self.name,
                 answers=found,
                 probability_status=UNCALIBRATED,
-                metadata={**shared, **_request_metadata(request)},
+                metadata={**shared, **_request_metadata(request, shares=mode == "parallel")},
             )
             for request, found in zip(compiled, answers, strict=True)
         ]
@@ -281,22 +295,28 @@ class DecisionEngine:
         if name == "forked":
             active |= {
                 "efficient_cache": settings.efficient_cache,
-                "length_grouping": settings.length_aware,
+                "length_aware": settings.length_aware,
                 "branch_batch_size": settings.branch_batch_size,
             }
         if name == "packed":
             active |= {"token_budget": settings.token_budget}
         return {
             **active,
+            "shared_attention": settings.shared_attention,
+            "strict": settings.strict,
             "fallbacks": settings.fallbacks(self._device_type),
-            "counters": {**self._executors[name].counters(), "head_rows": asdict(self._head.counters)},
+            "counters": {
+                **self._executors[name].counters(),
+                "fallbacks": self._fallbacks,
+                "head_rows": asdict(self._head.counters),
+            },
         }
 
 
-def _request_metadata(request: CompiledRequest) -> dict[str, Any]:
+def _request_metadata(request: CompiledRequest, *, shares: bool) -> dict[str, Any]:
     branches = zip(request.questions, request.question_tokens, request.plan.branches, strict=True)
     return {
-        "shared_prefix_tokens": len(request.plan.prefix),
+        "shared_prefix_tokens": len(request.plan.prefix) if shares else 0,
         "questions": {
             name: {"tokens": tokens, "label_tokens": [len(path) for path in branch.answers]}
             for name, tokens, branch in branches

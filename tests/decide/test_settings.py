@@ -89,6 +89,11 @@ def test_refused_at_construction(changes, message):
             {"executor": "independent", "branch_batch_size": 2},
             "--branch-batch-size 2 has no effect on the independent",
         ),
+        ({"executor": "independent", "cuda_graphs": True}, "--cuda-graphs has no effect on the independent executor"),
+        (
+            {"executor": "independent", "shared_attention": "off"},
+            "--shared-attention off has no effect on the independent",
+        ),
         ({"cuda_graphs": True, "strict": True}, "--strict: --cuda-graphs needs a CUDA device"),
         ({"cuda_graphs": True, "attention": "eager"}, "--cuda-graphs needs --attention sdpa"),
     ],

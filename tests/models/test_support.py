@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, MistralConfig, Qwen2MoeConfig
 
 import tiny
@@ -85,6 +86,41 @@ def test_a_missing_checkpoint_is_one_message(tmp_path):
     for load in (load_config, load_tokenizer):
         with pytest.raises(JevifyError, match=r"of 'nowhere' could not be loaded.*jevify models pull nowhere"):
             load(nowhere)
+
+
+def load(folder):
+    checkpoint = Checkpoint("some model", str(folder), local_files_only=True)
+    config, cpu = load_config(checkpoint), torch.device("cpu")
+    return load_model(checkpoint, config, device=cpu, dtype=torch.float32, attention="sdpa")
+
+
+def test_missing_and_misshapen_tensors_are_refused_not_made_up(tmp_path):
+    tiny.model("qwen2").save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    tensors = load_file(weights)
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(JevifyError, match=r"1 tensors are missing .*: model\.layers\.1\.mlp\.up_proj\.weight"):
+        load(tmp_path)
+    tensors["model.layers.1.mlp.up_proj.weight"] = torch.zeros(3, 5)
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(JevifyError, match="weights of 'some model' could not be loaded"):
+        load(tmp_path)
+
+
+def test_pickled_weights_are_never_read(tmp_path):
+    model = tiny.model("qwen2")
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(JevifyError, match="weights of 'some model' could not be loaded"):
+        load(tmp_path)
+
+
+def test_a_broken_tokenizer_is_one_message(tmp_path):
+    tiny.tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": 7}')
+    with pytest.raises(JevifyError, match="tokenizer of 'some model' could not be loaded"):
+        load_tokenizer(Checkpoint("some model", str(tmp_path), local_files_only=True))
 
 
 def test_damaged_weights_are_one_message(tmp_path):

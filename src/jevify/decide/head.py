@@ -12,8 +12,54 @@ from jevify.decide.plan import Branch, Tokens
 
 # Selections of head rows kept in fp32: a few workflows' worth.
 CACHED_SELECTIONS = 16
-# Vocabulary rows upcast at once for a full log-normalizer.
-_VOCABULARY_CHUNK = 16_384
+# Hidden rows and vocabulary rows of one fp32 block of a full log-normalizer: 64 MiB.
+_ROW_CHUNK, _VOCABULARY_CHUNK = 1_024, 16_384
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read off the hidden rows of some branches, and how it becomes scores.
+
+    candidates: the tokens whose logits are needed, ascending. leaf_rows: the hidden rows inside labels, which need a
+    log-normalizer over the whole vocabulary too.
+    """
+
+    branches: tuple[Branch, ...]
+    candidates: Tokens
+    leaf_rows: tuple[int, ...]
+
+    @classmethod
+    def of(cls, branches: Sequence[Branch]) -> "Reading":
+        """The reading that scores all options of `branches`, hidden rows in the order of `Branch.rows`."""
+        candidates = sorted({token for branch in branches for path in branch.answers for token in path})
+        leaf_rows: list[int] = []
+        row = 0
+        for branch in branches:
+            leaf_rows += range(row + 1, row + branch.rows)
+            row += branch.rows
+        return cls(tuple(branches), tuple(candidates), tuple(leaf_rows))
+
+    def scores(self, logits: Tensor, normalizers: Tensor) -> list[list[float]]:
+        """Log-likelihood of each option of each branch, up to one constant a branch, summed in fp64.
+
+        logits: [sum of branch.rows, candidates]; normalizers: [leaf_rows]. The first token's normalizer is the same for
+        all options of a branch and is left out; further tokens are normalized.
+        """
+        column = {token: index for index, token in enumerate(self.candidates)}
+        rows, inside = logits.tolist(), iter(normalizers.tolist())
+        scores, row = [], 0
+        for branch in self.branches:
+            leaf_row = row + 1
+            totals = []
+            for path in branch.answers:
+                total = rows[row][column[path[0]]]
+                for token in path[1:]:
+                    total += rows[leaf_row][column[token]] - next(inside)
+                    leaf_row += 1
+                totals.append(total)
+            scores.append(totals)
+            row += branch.rows
+        return scores
 
 
 @dataclass
@@ -41,32 +87,12 @@ class AnswerHead:
 
     @torch.inference_mode()
     def score(self, branches: Sequence[Branch], hidden: Tensor) -> list[list[float]]:
-        """Log-likelihood of each option of each branch, up to one constant a branch.
-
-        hidden: [sum of branch.rows, H], final-norm states in the order of `Branch.rows`. The first token's
-        full-vocabulary normalizer is the same for all options of a branch and is left out; further tokens are
-        normalized.
-        """
-        candidates = tuple(sorted({token for branch in branches for path in branch.answers for token in path}))
-        column = {token: index for index, token in enumerate(candidates)}
-        weight, bias = self._rows(candidates)
+        """`Reading.scores` of `branches`; hidden: final-norm states [sum of branch.rows, H], ordered as in `Reading`."""
+        reading = Reading.of(branches)
         wide = hidden.float()
-        logits = functional.linear(wide, weight, bias).double().tolist()
-        later = [branch.rows > 1 for branch in branches]
-        normalizers = self._normalizers(wide).tolist() if any(later) else []
-        scores, row = [], 0
-        for branch in branches:
-            first, leaf_row = row, row + 1
-            totals = []
-            for path in branch.answers:
-                total = logits[first][column[path[0]]]
-                for token in path[1:]:
-                    total += logits[leaf_row][column[token]] - normalizers[leaf_row]
-                    leaf_row += 1
-                totals.append(total)
-            scores.append(totals)
-            row += branch.rows
-        return scores
+        logits = functional.linear(wide, *self._rows(reading.candidates))
+        inside = wide[torch.tensor(reading.leaf_rows, dtype=torch.int64, device=wide.device)]
+        return reading.scores(logits, self._normalizers(inside))
 
     def _rows(self, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
         if tokens in self._selected:
@@ -82,10 +108,13 @@ class AnswerHead:
         return self._selected[tokens]
 
     def _normalizers(self, hidden: Tensor) -> Tensor:
-        """log sum exp over the whole vocabulary, fp64 [R], a chunk of rows in fp32 at a time."""
-        parts = []
-        for start in range(0, self._weight.shape[0], _VOCABULARY_CHUNK):
-            rows = slice(start, start + _VOCABULARY_CHUNK)
-            bias = None if self._bias is None else self._bias[rows].float()
-            parts.append(functional.linear(hidden, self._weight[rows].float(), bias).double().logsumexp(-1))
-        return torch.stack(parts).logsumexp(0)
+        """log sum exp of the logits over the whole vocabulary, fp32 [R]; at most one fp32 block at a time."""
+        found = []
+        for rows in hidden.split(_ROW_CHUNK):
+            parts = []
+            for start in range(0, self._weight.shape[0], _VOCABULARY_CHUNK):
+                tokens = slice(start, start + _VOCABULARY_CHUNK)
+                bias = None if self._bias is None else self._bias[tokens].float()
+                parts.append(functional.linear(rows, self._weight[tokens].float(), bias).logsumexp(-1))
+            found.append(torch.stack(parts).logsumexp(0))
+        return torch.cat(found) if found else hidden.new_empty(0)

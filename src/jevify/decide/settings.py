@@ -36,6 +36,8 @@ _ACTS_ON: dict[str, tuple[str, ...]] = {
     "token_budget": ("packed",),
     "efficient_cache": ("forked",),
     "length_aware": ("forked",),
+    "cuda_graphs": ("forked", "packed"),
+    "shared_attention": ("forked", "packed"),
 }
 _NOT_YET = "is not in this version"
 
@@ -131,6 +133,11 @@ class DecideSettings:
             prompt_format=preset.prompt_format if self.prompt_format == "auto" else self.prompt_format,
             answer_encoding=preset.answer_encoding if self.answer_encoding == "auto" else self.answer_encoding,
         )
+
+    def kept_by(self, executor: str) -> "DecideSettings":
+        """These settings, those that do not act on `executor` at their defaults."""
+        idle = {name: getattr(DecideSettings, name) for name, acts in _ACTS_ON.items() if executor not in acts}
+        return replace(self, executor=executor, **idle)
 
     def changed(self) -> dict[str, Any]:
         """Settings that differ from their default."""

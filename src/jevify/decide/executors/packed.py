@@ -65,10 +65,6 @@ class PackedExecutor:
         """See Executor; `packed_rows` counts the tokens of all passes."""
         return {"forward_calls": self._forwards, "packed_rows": self._rows}
 
-    def clear(self) -> None:
-        """See Executor."""
-        self._head.clear()
-
 
 def _plant(tree: TokenTree, plan: RequestPlan) -> list[_Place]:
     """Add a request to the tree; return where its hidden rows are, branch by branch in the order of `Branch.rows`."""

@@ -26,8 +26,7 @@ class KeyValues:
 class DenseDecoder:
     """Runs Qwen2, Qwen3 and Llama weights over the passes of a token tree.
 
-    Needs no batch dimension, padding or cache object. Not thread-safe only in that the weights must not change during
-    a call; it holds no state of its own.
+    Needs no batch dimension, padding or cache object, and holds no state of a request.
     """
 
     def __init__(self, weights: DenseWeights) -> None:

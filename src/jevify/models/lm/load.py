@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 from jevify.errors import InputError, JevifyError, UnsupportedModelError
 from jevify.models.lm.support import check_config, check_model
@@ -85,13 +84,19 @@ def load_model(checkpoint: Checkpoint, config: Any, *, device: torch.device, dty
     from transformers import AutoModelForCausalLM
 
     with _told(checkpoint, "weights"):
-        model = AutoModelForCausalLM.from_pretrained(
+        model, info = AutoModelForCausalLM.from_pretrained(
             checkpoint.source,
             config=config,
             dtype=dtype,
             attn_implementation=attention,
+            # A pickle can run code when it is loaded.
+            use_safetensors=True,
+            output_loading_info=True,
             **checkpoint.options(),
         )
+        # transformers fills what is missing with random numbers and goes on.
+        if absent := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
+            raise ValueError(f"{len(absent)} tensors are missing or of another shape: {', '.join(absent[:5])}")
     model = model.to(device).eval().requires_grad_(False)
     check_model(model, checkpoint.name)
     return model
@@ -107,15 +112,14 @@ class _told:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, UnsupportedModelError):
+        if not isinstance(error, Exception) or isinstance(error, JevifyError):
             return
         if isinstance(error, KeyError | ValueError) and self.what == "configuration":
             raise UnsupportedModelError(f"{self.checkpoint.name} cannot be used: {_first_line(error)}") from error
-        if isinstance(error, OSError | ValueError | SafetensorError):
-            raise JevifyError(
-                f"the {self.what} of {self.checkpoint.name!r} could not be loaded: {_first_line(error)}; "
-                f"fetch it again (jevify models pull {self.checkpoint.name}) or mend the folder"
-            ) from error
+        raise JevifyError(
+            f"the {self.what} of {self.checkpoint.name!r} could not be loaded: {_first_line(error)}; "
+            f"fetch it again (jevify models pull {self.checkpoint.name}) or mend the folder"
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:
