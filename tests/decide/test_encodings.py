@@ -1,5 +1,7 @@
 """Questions as prompt ids and answer paths."""
 
+import unicodedata
+
 import pytest
 
 import tiny

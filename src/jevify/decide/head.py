@@ -87,7 +87,7 @@ class AnswerHead:
 
     @torch.inference_mode()
     def score(self, branches: Sequence[Branch], hidden: Tensor) -> list[list[float]]:
-        """`Reading.scores` of `branches`; hidden: final-norm states [sum of branch.rows, H], ordered as in `Reading`."""
+        """`Reading.scores` of `branches`; hidden: [sum of branch.rows, H], in the order of `Reading`."""
         reading = Reading.of(branches)
         wide = hidden.float()
         logits = functional.linear(wide, *self._rows(reading.candidates))
