@@ -5,6 +5,7 @@ import re
 import select
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -19,17 +20,24 @@ class Terminal:
     `shown` is what appeared so far, without escape sequences and carriage returns.
     """
 
-    def __init__(self, *words: str, cwd: Path | None = None, stdout: int | None = None) -> None:
+    def __init__(
+        self,
+        *words: str,
+        cwd: Path | None = None,
+        stdout: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         import pty
         import termios
 
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (40, 100))
-        environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-        environment |= {
+        variables = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        variables |= {
             "TERM": "xterm",
             "LC_ALL": "C",
             "PYTHONPATH": os.pathsep.join([str(TESTS.parent / "src"), str(TESTS)]),
+            **(environment or {}),
         }
         self.process = subprocess.Popen(
             [sys.executable, *words],
@@ -37,7 +45,7 @@ class Terminal:
             stdout=slave if stdout is None else stdout,
             stderr=slave,
             cwd=cwd,
-            env=environment,
+            env=variables,
             start_new_session=True,
             # Only a controlling terminal turns Ctrl-C into a signal.
             preexec_fn=lambda: _take_terminal(slave),

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jevify.cli import decide
+import jevify
+from jevify.cli import decide, loading
 from jevify.cli.arguments import parse_decide
 from jevify.cli.main import PLANNED, main
 from jevify.errors import InputError, SettingError
@@ -89,10 +90,6 @@ def test_nothing_is_set_that_was_not_given():
     assert parse_decide([*TEXT, "--no-warmup"]).warmup is False
 
 
-def test_fused_kernels_may_name_none():
-    assert parse_decide([*TEXT, "--fused-kernels"]).fused_kernels == []
-
-
 @pytest.mark.parametrize("flag", ["--contex", "--work", "--no-warm", "--exec", "--fused"])
 def test_there_are_no_abbreviations(flag):
     with pytest.raises(InputError, match="unrecognized arguments"):
@@ -124,7 +121,19 @@ def test_there_are_no_abbreviations(flag):
         ("--context a --device tpu", "--device is 'tpu'"),
         ("--context a --device cuda:x", "--device is 'cuda:x'"),
         ("--context a --dtype int8", "invalid choice: 'int8'"),
-        ("--context a --max-graphs many", "invalid int value"),
+        ("--context a --max-graphs many", "'many' is not a whole number"),
+        ("--context a --max-graphs 1_0", "'1_0' is not a whole number"),
+        ("--context a --temperature=1_0", "'1_0' is not a decimal number"),
+        ("--context a --temperature=１", "'１' is not a decimal number"),
+        ("--context a --temperature=nan", "'nan' is not a decimal number"),
+        ("--context a --fused-kernels", "--fused-kernels: expected at least one argument"),
+        ("--context a --output -", "--output: -: give a file; standard output already gets the result"),
+        ("--context a --executor packed --executor forked", "--executor is given twice"),
+        ("--context a --output o --output p", "--output is given twice"),
+        ("--workflow w --workflow w --context a", "--workflow is given twice"),
+        ("--context a --model smollm2-135m --model b", "--model is given twice"),
+        ("--context a --temperature 1 --temperature 2", "--temperature is given twice"),
+        ("--context a --fused-kernels rope --fused-kernels rope", "--fused-kernels is given twice"),
         ("--context -rude", "--flag=VALUE"),
         ("--context a stray", "unrecognized arguments: stray"),
     ],
@@ -133,6 +142,54 @@ def test_contradictions_are_refused(line, said):
     with pytest.raises(InputError, match=said) as caught:
         parse_decide(line.split())
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("word", "value"), [("2", 2.0), (".5", 0.5), ("+1.", 1.0), ("1e-1", 0.1)])
+def test_temperatures_are_plain_decimal_numbers(word, value):
+    assert parse_decide([*TEXT, f"--temperature={word}"]).temperature == value
+
+
+@pytest.mark.parametrize("flag", ["--workflow", "--request", "--input", "--context-file", "--output"])
+def test_a_path_is_looked_at_once_for_all(flag):
+    for word, said in (("", f"{flag}: is empty"), ("x" * 5000, "cannot be used"), ("a\0b", "cannot be used")):
+        with pytest.raises(InputError, match=said):
+            parse_decide([f"{flag}={word}"])
+
+
+@pytest.mark.parametrize(
+    "words", [["bench", "--show", "x" * 300], ["bench", "x" * 300], ["bench", "x" * 300 + ".toml"]]
+)
+def test_names_that_are_too_long_are_told_in_one_message(folder, capsys, words):
+    assert main(words) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["x" * 300, "a" * 97 + "/b", "a/..", "x--y/z", "x/y.git", "/x" * 3000])
+def test_model_names_that_cannot_be_are_told_in_one_message(folder, capsys, model):
+    with pytest.raises(InputError, match="unknown model"):
+        loading.fetch(model, None, False)
+    for words in (["models", "path", model], ["models", "verify", model], ["models", "pull", model]):
+        assert main(words) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("jevify: unknown model ")
+        assert len(line) < 500
+
+
+def test_commands_refuse_repeated_values_too(capsys):
+    assert main(["bench", "x", "--repeats", "1", "--repeats", "2"]) == 2
+    assert "--repeats is given twice" in capsys.readouterr().err
+    assert main(["models", "path", "a/b", "--revision", "v1", "--revision", "v2"]) == 2
+    assert "--revision is given twice" in capsys.readouterr().err
+
+
+def test_an_argument_that_is_not_utf8_is_told(capsys):
+    assert main(["--context", "caf\udce9"]) == 2
+    assert capsys.readouterr().err == "jevify: argument 2 (caf\\udce9) is not UTF-8 text: convert it to UTF-8\n"
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jevify {jevify.__version__}\n"
 
 
 def test_agreeing_mode_and_executor_are_accepted():
@@ -147,7 +204,7 @@ def test_agreeing_mode_and_executor_are_accepted():
         ("--mode independent --no-efficient-cache", "has no effect on the independent executor"),
         ("--executor packed --branch-batch-size 2", "has no effect on the packed executor"),
         ("--branch-batch-size 0", "--branch-batch-size is 0"),
-        ("--temperature nan", "--temperature is nan"),
+        ("--temperature 0.001", "--temperature is 0.001"),
         ("--attention flash", "--attention is 'flash'"),
         ("--fused-kernels rmsnorm gelu", "'gelu'"),
         ("--device cpu --cuda-graphs --strict", "--strict"),
@@ -229,6 +286,7 @@ def test_python_m_jevify_is_the_command():
         "--local-files-only --device --dtype --attention --mode --executor --branch-batch-size --token-budget "
         "--max-graphs --graph-budget-mb --graph-keys --temperature --stable --calibration --adapter --json "
         "--no-efficient-cache --cuda-graphs --fused-kernels --shared-attention --no-short-attention "
-        "--no-length-grouping --prompt-format --answer-encoding --max-label-tokens --warmup --no-warmup --strict"
+        "--no-length-grouping --prompt-format --answer-encoding --max-label-tokens --warmup --no-warmup --strict "
+        "--version"
     ):
         assert f"  {flag}" in done.stdout, flag

@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from fake_engine import FakeClock, FakeEngine, FakeModel
 from jevify.cli import bench
-from jevify.errors import InputError
+from jevify.errors import InputError, JevifyError
 from jevify.evidence.bench import run_benchmark
 from jevify.evidence.scenario import load_scenario
 
@@ -93,6 +94,76 @@ def test_an_existing_output_is_refused_before_anything_runs(folder: Path) -> Non
     assert json.loads((folder / "run.json").read_text())["command"].endswith("--output run.json --force")
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_the_model_loads(folder: Path) -> None:
+    parser = argparse.ArgumentParser()
+    bench.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["bench", "small", "--output", "none/run.json"])
+    with pytest.raises(InputError, match=r"there is no folder .*none"):
+        bench.run(args, load=lambda scenario: pytest.fail("the model was loaded"))
+
+
+def test_the_model_is_loaded_as_quietly_as_for_a_decision(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load(model: str, **options: Any) -> FakeEngine:
+        asked.append((model, options))
+        return FakeEngine(FakeModel(FakeClock(), {"independent": [0.008], "packed": [0.002]}))
+
+    monkeypatch.setattr(bench, "load_engine", load)
+    parser = argparse.ArgumentParser()
+    bench.add_parser(parser.add_subparsers())
+    assert bench.run(parser.parse_args(["bench", "small"])) == 0
+    assert asked == [("fake", {"device": "auto", "dtype": "auto"})]
+
+
+def test_a_write_that_fails_at_the_end_keeps_the_table(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(JevifyError, match=r"run\.json: cannot be written \(No space left on device\)"):
+        call("small", "--output", "run.json")
+    assert "sharing the prefix can give 2.15x" in capsys.readouterr().out
+    assert list(folder.iterdir()) == [folder / "benchmarks"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"packed" }', '"packed", branch_batch_size = 2 }', "--branch-batch-size 2 has no effect on the packed"),
+        ("seed = 7", 'seed = 7\ndevice = "tpu"', "--device is 'tpu'"),
+        ("seed = 7", 'seed = 7\ndtype = "int8"', "dtype is 'int8'"),
+        ("questions = 4 }", "questions = 33 }", "independent takes 32 questions at most"),
+    ],
+)
+def test_what_no_device_can_do_is_refused_before_the_model_loads(
+    folder: Path, old: str, new: str, message: str
+) -> None:
+    assert old in SCENARIO
+    (folder / "bad.toml").write_text(SCENARIO.replace(old, new))
+    parser = argparse.ArgumentParser()
+    bench.add_parser(parser.add_subparsers())
+    with pytest.raises(InputError, match=f"scenario small: .*{message}"):
+        bench.run(parser.parse_args(["bench", "bad.toml"]), load=lambda scenario: pytest.fail("the model was loaded"))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"cases": []},
+        {"cases": [], "scenario": {}, "environment": 5},
+        {"cases": {"a": 1}},
+        {"cases": [5], "scenario": None},
+    ],
+)
+def test_a_stored_run_of_the_wrong_shape_is_refused(folder: Path, stored: dict[str, Any]) -> None:
+    (folder / "run.json").write_text(json.dumps({"schema": 1, **stored}))
+    with pytest.raises(InputError, match=r"run\.json: not the whole result"):
+        call("--show", "run.json")
+
+
 def test_a_failed_arm_is_stored_and_told_with_exit_code_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("small", "--output", "run.json", meddle=fail_packed) == 1
     assert "FAILED N=4 P=50 Q=20, packed: warm-up: RuntimeError: out of luck" in capsys.readouterr().out
@@ -122,7 +193,8 @@ def test_scenarios_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) 
         (["--list", "--repeats", "3"], "act on a run"),
         (["--show", "x.json", "--output", "y.json"], "act on a run"),
         (["small", "--force"], "--force acts on --output"),
-        (["small", "--repeats", "0"], "--repeats is 0"),
+        (["small", "--repeats", "0"], "--repeats is 0; use a whole number from 1 to 10,000"),
+        (["small", "--repeats", "10001"], "--repeats is 10001"),
         (["other"], "'other' is not in benchmarks/ .it has: small"),
         (["--show", "none.json"], "none.json: cannot be read"),
     ],

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -122,10 +124,25 @@ def test_a_prompt_goes_with_a_context(decider, capsys):
     assert decider.log[0][1].questions["bare"].instructions == "Which?"
     code, _, err = run(capsys, "--workflow", "one.json", "--context", "x")
     assert code == 2
-    assert "$.prompt: is missing" in err
+    assert 'question "bare" has neither instructions nor described options' in err
+    assert '--prompt TEXT or in "prompts" of a file for --request FILE' in err
+    assert "$" not in err
     code, _, err = run(capsys, "--context", "x", "--prompt", "Which?")
     assert code == 2
-    assert "$.prompt: replaces the instructions of a one-question workflow" in err
+    assert "--prompt: asks the only question of a workflow, and this one has 3" in err
+    assert 'with the ids "department", "angry", "severity"' in err
+    code, _, err = run(capsys, "--workflow", "one.json", "--context", "x", "--prompt", " ")
+    assert (code, err) == (2, "jevify: --prompt: is empty: write what to ask\n")
+
+
+def test_several_questions_without_a_prompt_are_each_told(decider, capsys):
+    bare = {"type": "choice", "criteria": ["a", "b"]}
+    save(Path("workflow.json"), {"questions": {"one": bare, "two": bare, **QUESTIONS}})
+    code, _, err = run(capsys, "--context", "x")
+    assert (code, decider.loaded) == (2, [])
+    assert [line.split(" has ")[0] for line in err.splitlines()] == ['jevify: question "one"', 'jevify: question "two"']
+    assert err.count('"prompts" of a file for --request FILE') == 2
+    assert "--prompt" not in err
 
 
 def test_a_request_file(decider, capsys, tmp_path):
@@ -215,6 +232,15 @@ def test_output_is_a_copy_written_whole(decider, capsys):
     assert not [path for path in Path().iterdir() if path.name.startswith(".jevify")]
 
 
+def test_standard_input_is_no_output(decider, tmp_path):
+    with open(tmp_path / "text.txt", "rb") as text:
+        process = child(tmp_path, "--context-file", "-", "--output", "text.txt", stdin=text, stderr=subprocess.PIPE)
+        _, err = process.communicate()
+    assert process.returncode == 2
+    assert b"--output text.txt: is read as input by this run" in err
+    assert "Datei" in Path("text.txt").read_text("utf-8")
+
+
 def test_a_device_is_no_output(decider, capsys):
     code, _, err = run(capsys, "--context", "x", "--output", os.devnull)
     assert (code, decider.loaded) == (2, [])
@@ -296,27 +322,95 @@ def test_output_is_utf8_in_the_c_locale(decider, tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break differently")
 @pytest.mark.parametrize(
-    ("words", "codes"),
-    # argparse itself passes over a help text that nobody reads.
-    [(["--context", "x"], {1}), (["--help"], {0, 1}), (["schema", "workflow"], {1})],
+    "words",
+    [["--context", "x"], ["--help"], ["schema", "workflow"]],
 )
-def test_a_broken_pipe_is_quiet(decider, tmp_path, words, codes):
+def test_a_broken_pipe_is_quiet(decider, tmp_path, words):
     read, write = os.pipe()
     os.close(read)
     process = child(tmp_path, *words, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     _, err = process.communicate()
-    assert process.returncode in codes
+    assert process.returncode == 1
     assert err == b""
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_behind_stdout_is_told(decider, tmp_path):
+@pytest.mark.parametrize("line", ["--context x", "schema workflow", "models list", "--help", "--version"])
+def test_a_full_disk_behind_stdout_is_told(decider, tmp_path, line):
     with open("/dev/full", "wb") as full:
-        process = child(tmp_path, "--context", "x", stdout=full, stderr=subprocess.PIPE)
+        process = child(tmp_path, *line.split(), stdout=full, stderr=subprocess.PIPE)
         _, err = process.communicate()
     assert process.returncode == 1
     assert err == b"jevify: the result cannot be written to standard output: No space left on device\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="shells close streams differently")
+@pytest.mark.parametrize(
+    "line", ["--context x", "--interactive", "--help", "--version", "schema workflow", "models list", "bench --list"]
+)
+def test_a_closed_stdout_is_told_before_anything_loads(decider, tmp_path, line):
+    process = child(tmp_path, *line.split(), stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert err == b"jevify: standard output is closed: there is nowhere to print the result\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="shells close streams differently")
+def test_a_closed_stderr_leaves_stdout_to_the_result(decider, tmp_path):
+    process = child(tmp_path, "--context", "x", "--warmup", stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2))
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    assert json.loads(out)["model"] == "fake"
+    process = child(tmp_path, "--context", "refuse", stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2))
+    assert process.communicate()[0] == b""
+    assert process.returncode == 2
+
+
+def test_an_interrupt_during_the_imports_is_quiet(tmp_path):
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == {name!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from jevify.cli.main import main\n"
+        "sys.exit(main(['--context', 'x']))\n"
+    )
+    for name in ("rich", "pydantic", "platformdirs", "jevify.cli.output", "jevify.cli.decide"):
+        done = subprocess.run([sys.executable, "-c", code.format(name=name)], capture_output=True, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (130, b"", b""), name
+
+
+def test_an_interrupt_that_an_import_would_swallow_comes_after_it():
+    steps = []
+
+    def imports():
+        with loading.holding_interrupts():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                steps.append("swallowed")
+            steps.append("imported")
+
+    with pytest.raises(KeyboardInterrupt):
+        imports()
+    assert steps == ["imported"]
+    with loading.holding_interrupts():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("columns", ["0", "-3", "²", "99999999999"])
+def test_a_width_that_is_none_is_not_believed(decider, tmp_path, columns):
+    from terminal import Terminal
+
+    with Terminal(FAKE, "--context", "x", cwd=tmp_path, environment={"COLUMNS": columns}) as session:
+        assert session.finish() == 0
+    # Label, bar and percentage beside each other on the 100 columns that the terminal has.
+    assert re.search(r"billing +█+. +10\.0 %", session.shown), session.shown
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")

@@ -229,6 +229,35 @@ def test_a_text_without_its_end_is_told(words, capsys):
     assert "the last text was not decided" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [b"text\n/quit\n", b"text\n/run\n/quit\n", b"b\xffd\n/quit\n"])
+def test_a_text_that_quit_drops_is_told_in_a_pipe(words, capsys):
+    talk = Talk()
+    assert talk(words) == 2
+    assert talk.contexts == []
+    assert "the last text was not decided: /quit comes before" in capsys.readouterr().err
+
+
+def test_run_is_no_prompt_in_a_pipe(capsys):
+    talk = Talk()
+    assert talk(b"first\n/run\n/run\nnext\n/run\n\n") == 2
+    assert talk.contexts == ["next"]
+    assert "/run ends the text, and this is the prompt of angry" in capsys.readouterr().err
+
+
+def test_run_is_no_prompt_at_a_terminal(terminal):
+    session = terminal("--interactive", "--no-warmup", "--json")
+    session.wait_for("> ")
+    session.type("text\n/run\n")
+    session.wait_for("angry?]: ")
+    session.type("/run\n")
+    session.wait_for("this is the prompt of angry: write what to ask")
+    session.wait_for("angry?]: ", times=2)
+    session.type("Is it?\n")
+    session.wait_for('"angry": "Is it?"')
+    session.type("/quit\n")
+    assert session.finish() == 0
+
+
 def test_a_pipe_ends_with_the_code_of_its_failure(capsys):
     assert Talk()(b"refuse\n/run\n\nfine\n/run\n\n") == 2
     assert Talk()(b"break\n/run\n\n/quit\n") == 1

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from jevify.cli import models as command
 from jevify.cli import stage_progress
-from jevify.errors import InputError, JevifyError
+from jevify.errors import InputError, JevifyError, SettingError
 from jevify.models import catalog
 
 pytestmark = pytest.mark.cpu
@@ -92,6 +92,42 @@ def test_path_of_an_absent_model_says_what_to_run(tmp_path, name):
     with pytest.raises(JevifyError, match=f"run: jevify models pull {name}") as raised:
         run(tmp_path, "path", name)
     assert raised.value.exit_code == 1
+
+
+def test_a_packaged_model_has_no_revision_to_find(tmp_path):
+    install_fake(tmp_path)
+    with pytest.raises(SettingError, match="smollm2-135m has no revisions"):
+        run(tmp_path, "path", "smollm2-135m", "--revision", "v1")
+
+
+def test_a_cache_that_cannot_be_read_is_told(tmp_path, capsys):
+    # A name too long fails in stat, as a folder without permission does for all but root.
+    root = tmp_path / ("x" * 300)
+    with pytest.raises(JevifyError, match="cannot read the files of smollm2-135m") as raised:
+        run(root, "verify", "smollm2-135m")
+    assert raised.value.exit_code == 1
+    assert run(root, "list", "--json") == 0
+    assert [row["installed"] for row in json.loads(capsys.readouterr().out)] == [None, None]
+
+
+BROKEN = {
+    "deep": "[" * 100_000,
+    "infinite": '{"format": 1, "source": SOURCE, "files": {"config.json": {"bytes": Infinity, "sha256": ""}}}',
+    "null": '{"format": 1, "source": SOURCE, "files": {"a\\u0000b": {"bytes": 2, "sha256": ""}}}',
+    "long": '{"format": 1, "source": SOURCE, "files": {"' + "x" * 300 + '": {"bytes": 2, "sha256": ""}}}',
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_manifest_is_no_model(tmp_path, capsys, text):
+    folder = install_fake(tmp_path)
+    source = json.dumps(catalog.get("smollm2-135m").package.identity)
+    (folder / "manifest.json").write_text(text.replace("SOURCE", source))
+    with pytest.raises(JevifyError, match="is not on this machine"):
+        run(tmp_path, "path", "smollm2-135m")
+    assert run(tmp_path, "verify", "smollm2-135m") == 1
+    assert "missing" in capsys.readouterr().out
 
 
 def test_verify_lists_every_problem_and_fails(tmp_path, capsys):

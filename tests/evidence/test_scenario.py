@@ -64,7 +64,16 @@ def test_every_scenario_of_the_repository_loads_under_its_own_name(path: Path) -
         (["repetas"], 3, "scenario.repetas: unknown field"),
         (["kind"], "stream", "scenario.kind: 'stream' is not a kind of scenario; use decide"),
         (["model"], "", "scenario.model: '' is not a text"),
-        (["repeats"], 0, "scenario.repeats: 0 is not a whole number of at least 1"),
+        (["repeats"], 0, "scenario.repeats: 0 is not a whole number from 1 to 10,000"),
+        (["repeats"], 10_001, "scenario.repeats: 10001 is not a whole number from 1 to 10,000"),
+        (["warmup"], 1_001, "scenario.warmup: 1001 is not a whole number from 0 to 1,000"),
+        (["oracle_requests"], 1_001, "scenario.oracle_requests: 1001 is not a whole number from 0 to 1,000"),
+        (["seed"], -1, "scenario.seed: -1 is not a whole number of at least 0"),
+        (["cases", 0, "questions"], 4_097, r"scenario.cases\[0\].questions: 4097 is not .* from 1 to 4,096"),
+        (["cases", 0, "prefix_tokens"], 1_048_577, r"prefix_tokens: 1048577 is not .* from 1 to 1,048,576"),
+        (["cases", 0, "question_tokens"], 1_048_577, r"question_tokens: 1048577 is not .* from 1 to 1,048,576"),
+        (["candidates", 0, "fused_kernels"], 5, r"scenario.candidates\[0\]: fused_kernels is 5"),
+        (["candidates", 0, "fused_kernels"], [5], r"scenario.candidates\[0\]: --fused-kernels names 5"),
         (["repeats"], True, "scenario.repeats: True is not a whole number"),
         (["seed"], 1.5, "scenario.seed: 1.5 is not a whole number"),
         (["fresh_context"], 1, "scenario.fresh_context: 1 is not true or false"),
@@ -73,7 +82,7 @@ def test_every_scenario_of_the_repository_loads_under_its_own_name(path: Path) -
         (
             ["cases", 0, "questions"],
             0,
-            r"scenario.cases\[0\].questions: 0 is not a whole number of at least 1",
+            r"scenario.cases\[0\].questions: 0 is not a whole number from 1 to 4,096",
         ),
         (["candidates", 0, "token_bugdet"], 9, r"scenario.candidates\[0\].token_bugdet: unknown setting"),
         (["candidates", 0, "token_budget"], 2, r"scenario.candidates\[0\]: --token-budget is 2"),
@@ -113,12 +122,30 @@ def test_a_scenario_is_found_by_name_or_by_path(tmp_path: Path) -> None:
     assert find_scenario(str(file), tmp_path / "elsewhere") == file
     with pytest.raises(InputError, match=r"'other' is not in .*it has: mine"):
         find_scenario("other", tmp_path)
-    with pytest.raises(InputError, match="there is no such file"):
-        find_scenario(str(tmp_path / "none.toml"), tmp_path)
+    for name in (str(tmp_path / "none.toml"), "x" * 300 + ".toml"):
+        with pytest.raises(InputError, match="cannot be read"):
+            load_scenario(find_scenario(name, tmp_path))
+    with pytest.raises(InputError, match="is not in"):
+        find_scenario("x" * 300, tmp_path)
 
 
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     file = tmp_path / "broken.toml"
     file.write_text("name = ")
     with pytest.raises(InputError, match=r"broken\.toml: not a TOML file"):
+        load_scenario(file)
+
+
+@pytest.mark.parametrize("text", ["name = " + "[" * 5_000 + "]" * 5_000, "x" + ".x" * 5_000 + " = 1"])
+def test_a_file_that_is_nested_too_deep_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "deep.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"deep\.toml"):
+        load_scenario(file)
+
+
+def test_an_empty_file_lacks_its_first_field(tmp_path: Path) -> None:
+    file = tmp_path / "empty.toml"
+    file.write_text("")
+    with pytest.raises(InputError, match=r"empty\.toml\.name: missing"):
         load_scenario(file)

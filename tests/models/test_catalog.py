@@ -17,6 +17,18 @@ from jevify.models.catalog import DEFAULT_MODEL, RECOMMENDED_MODEL, ModelSource,
 
 pytestmark = pytest.mark.cpu
 
+MALFORMED = [
+    "a/..",
+    "../a",
+    "x--y/z",
+    "x/y--z",
+    "x/y.git",
+    "-x/y",
+    "x/y-",
+    "x/é",
+    "a" * 300,
+    "a" * 150 + "/" + "b" * 150,
+]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -75,7 +87,7 @@ def test_a_hub_id_is_left_to_the_loaders(no_network):
     assert locate(RECOMMENDED_MODEL) == ModelSource(RECOMMENDED_MODEL, None)
 
 
-@pytest.mark.parametrize("name", ["smollm", "./nowhere", "/no/such/folder", "a/b/c", "", "owner/"])
+@pytest.mark.parametrize("name", ["smollm", "./nowhere", "/no/such/folder", "a/b/c", "", "owner/", *MALFORMED])
 @pytest.mark.parametrize("function", [locate, catalog.pull, catalog.installed, catalog.verify])
 def test_an_unknown_name_is_told_with_the_known_ones(function, name):
     with pytest.raises(InputError) as raised:
@@ -141,6 +153,15 @@ def test_a_hub_model_with_missing_shards_is_not_whole(hub_cache, no_network):
         catalog.pull("owner/model", local_files_only=True)
     (snapshot / "two.safetensors").write_text("")
     assert catalog.installed("owner/model") == snapshot
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", '{"weight_map": {"a": 5, "b": "x\\u0000"}}'])
+def test_a_broken_index_is_a_hub_model_that_is_not_whole(hub_cache, no_network, text):
+    snapshot = hub_cache("config.json", "model.safetensors")
+    (snapshot / "model.safetensors.index.json").write_text(text)
+    assert catalog.installed("owner/model") is None
+    with pytest.raises(JevifyError, match="not whole"):
+        catalog.pull("owner/model", local_files_only=True)
 
 
 def test_a_hub_model_that_is_nowhere_is_told(hub_cache, no_network):

@@ -1,11 +1,15 @@
 """The flags of a decision, and what may not be combined."""
 
 import argparse
+import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from jevify import __version__
+from jevify.cli.output import printing
 from jevify.decide.settings import EXECUTORS, KERNELS, DecideSettings
 from jevify.errors import InputError, SettingError
 from jevify.models.catalog import DEFAULT_MODEL, RECOMMENDED_MODEL
@@ -24,10 +28,23 @@ DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser without abbreviations that raises InputError instead of leaving the process."""
+    """A parser that raises InputError instead of leaving the process; no abbreviations, no value given twice."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+        self.given: set[str] = set()
+        for action in (None, "store"):
+            self.register("action", action, _Once)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in argparse."""
+        self.given = set()
+        return super().parse_known_args(args, namespace)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse itself passes over a help text that cannot be written.
+        with printing():
+            (file or sys.stdout).write(message)
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError with the message and where the help is."""
@@ -46,9 +63,64 @@ def parse_decide(argv: Sequence[str]) -> argparse.Namespace:
     _refuse_unbuilt(args)
     _check_source(args)
     _check_mode(args)
-    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", args.device, re.ASCII) is None:
-        raise SettingError(f"--device is {args.device!r}; use auto, cpu, cuda or cuda:N")
+    check_device(args.device)
     return args
+
+
+def check_device(device: str) -> None:
+    """Raise SettingError unless `device` is auto, cpu, cuda or cuda:N."""
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", device, re.ASCII) is None:
+        raise SettingError(f"--device is {device!r}; use auto, cpu, cuda or cuda:N")
+
+
+def check_utf8(argv: Sequence[str]) -> None:
+    """Raise InputError for the first argument whose bytes are not UTF-8."""
+    for position, word in enumerate(argv, start=1):
+        try:
+            # Bytes that the locale could not decode come as surrogates.
+            if re.search("[\ud800-\udfff]", word):
+                os.fsencode(word).decode("utf-8")
+        except UnicodeError:
+            raise InputError(f"argument {position} ({word}) is not UTF-8 text: convert it to UTF-8") from None
+
+
+def path(word: str) -> Path:
+    """The type of a flag that names a file: one that the system can look up, whether it is there or not."""
+    if not word:
+        raise argparse.ArgumentTypeError("is empty: name a file")
+    try:
+        os.stat(word)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # Told by whoever reads or writes it.
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{word}: cannot be used ({getattr(error, 'strerror', error)})") from None
+    return Path(word)
+
+
+def output_path(word: str) -> Path:
+    """The type of --output."""
+    if word == "-":
+        raise argparse.ArgumentTypeError("-: give a file; standard output already gets the result")
+    return path(word)
+
+
+def whole_number(word: str) -> int:
+    """The type of a count; int() would take 1_0 and the digits of any script."""
+    if re.fullmatch(r"[+-]?[0-9]{1,18}", word) is None:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number")
+    return int(word)
+
+
+def _decimal_number(word: str) -> float:
+    if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", word) is None:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a decimal number")
+    return float(word)
+
+
+def _path_or_dash(word: str) -> str:
+    if word != "-":
+        path(word)
+    return word
 
 
 class _Once(argparse.Action):
@@ -57,8 +129,10 @@ class _Once(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
     ) -> None:
-        if getattr(namespace, self.dest) is not None:
+        assert isinstance(parser, Parser)
+        if self.dest in parser.given:
             parser.error(f"{option} is given twice: keep one")
+        parser.given.add(self.dest)
         setattr(namespace, self.dest, values)
 
 
@@ -83,27 +157,25 @@ def _parser() -> Parser:
 
 def _add_sources(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--workflow", type=Path, metavar="F", help="the questions, a JSON file (default: ./workflow.json)"
+        "--workflow", type=path, metavar="F", help="the questions, a JSON file (default: ./workflow.json)"
     )
     group.add_argument(
         "--request",
-        type=Path,
-        action=_Once,
+        type=path,
         metavar="F",
         help="a JSON file with context, messages and prompts",
     )
-    group.add_argument("--context", action=_Once, metavar="T", help="the text itself")
+    group.add_argument("--context", metavar="T", help="the text itself")
     group.add_argument(
-        "--context-file", action=_Once, metavar="F", help="a UTF-8 file with the text; - is standard input"
+        "--context-file", type=_path_or_dash, metavar="F", help="a UTF-8 file with the text; - is standard input"
     )
     group.add_argument(
         "--input",
-        type=Path,
-        action=_Once,
+        type=path,
         metavar="F",
         help="one JSON file with context, questions and, if known, expected_labels",
     )
-    group.add_argument("--prompt", action=_Once, metavar="T", help="what to ask, for a workflow of one question")
+    group.add_argument("--prompt", metavar="T", help="what to ask, for a workflow of one question")
     group.add_argument("--interactive", action="store_const", const=True, help="paste texts and decide until /quit")
 
 
@@ -118,7 +190,7 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--local-files-only", action="store_true", help="never touch the network")
     group.add_argument("--device", default="auto", metavar="D", help="auto (default), cpu, cuda or cuda:N")
     group.add_argument("--dtype", default="auto", choices=DTYPES, help="of the weights (default: auto)")
-    group.add_argument("--adapter", type=Path, metavar="DIR", help="not in this version")
+    group.add_argument("--adapter", type=path, metavar="DIR", help="not in this version")
 
 
 def _add_execution(group: argparse._ArgumentGroup) -> None:
@@ -156,7 +228,7 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     _add_number(group, "--graph-budget-mb", "MiB that kept graphs may hold")
     group.add_argument("--graph-keys", metavar="exact|bucketed", help=_default("graph_keys"))
     # Not click: an option there takes a fixed number of values.
-    group.add_argument("--fused-kernels", nargs="*", metavar="KERNEL", help=f"any of {', '.join(KERNELS)}")
+    group.add_argument("--fused-kernels", nargs="+", metavar="KERNEL", help=f"any of {', '.join(KERNELS)}")
     warmup = group.add_mutually_exclusive_group()
     warmup.add_argument(
         "--warmup", dest="warmup", action="store_const", const=True, help="run once before the first request"
@@ -175,19 +247,20 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt-format", metavar="auto|delimited|readable|json", help="layout of the prompt")
     group.add_argument("--answer-encoding", metavar="auto|letters|labels", help="what the model answers with")
     _add_number(group, "--max-label-tokens", "tokens of one label")
-    group.add_argument("--temperature", type=float, metavar="X", help=_default("temperature"))
+    group.add_argument("--temperature", type=_decimal_number, metavar="X", help=_default("temperature"))
     group.add_argument("--stable", action="store_true", help="not in this version")
-    group.add_argument("--calibration", type=Path, metavar="FILE", help="not in this version")
+    group.add_argument("--calibration", type=path, metavar="FILE", help="not in this version")
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--output", type=Path, metavar="F", help="also write the result to a JSON file")
+    group.add_argument("--output", type=output_path, metavar="F", help="also write the result to a JSON file")
     group.add_argument("--json", action="store_true", help="print JSON on a terminal too")
+    group.add_argument("--version", action="version", version=f"jevify {__version__}", help="print the version")
 
 
 def _add_number(group: argparse._ArgumentGroup, flag: str, text: str) -> None:
     field = flag.removeprefix("--").replace("-", "_")
-    group.add_argument(flag, type=int, metavar="N", help=_default(field, text))
+    group.add_argument(flag, type=whole_number, metavar="N", help=_default(field, text))
 
 
 def _default(field: str, text: str = "") -> str:

@@ -13,8 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from jevify.cli.arguments import DTYPES, check_device, output_path, path, whole_number
+from jevify.cli.decide import check_settings
+from jevify.cli.loading import load_engine
+from jevify.cli.output import printing
 from jevify.errors import InputError
-from jevify.evidence.scenario import FOLDER, DecideScenario, find_scenario, load_scenario, scenario_files
+from jevify.evidence.scenario import BOUNDS, FOLDER, DecideScenario, find_scenario, load_scenario, scenario_files
+from jevify.evidence.store import check_output, read_result, write_json
 
 if TYPE_CHECKING:
     from jevify.evidence.bench import Progress
@@ -28,11 +33,13 @@ def add_parser(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "scenario", nargs="?", metavar="SCENARIO", help=f"a name in {FOLDER}/, or the path of a TOML file"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="store the run as JSON")
+    parser.add_argument("--output", type=output_path, metavar="FILE", help="store the run as JSON")
     parser.add_argument("--force", action="store_true", help="replace the output file when it exists")
-    parser.add_argument("--repeats", type=int, metavar="N", help="timed rounds a case, instead of the scenario's")
+    parser.add_argument(
+        "--repeats", type=whole_number, metavar="N", help="timed rounds a case, instead of the scenario's"
+    )
     parser.add_argument("--list", action="store_true", help=f"the scenarios in {FOLDER}/")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of a stored run")
+    parser.add_argument("--show", type=path, metavar="FILE", help="print the table of a stored run")
     parser.set_defaults(run=run)
 
 
@@ -45,10 +52,7 @@ def run(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | None =
     if args.list:
         return _list()
     if args.show is not None:
-        from jevify.evidence.store import read_result
-
-        _print(read_result(args.show))
-        return 0
+        return _show(args.show)
     return _bench(args, load)
 
 
@@ -60,32 +64,71 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("--output and --repeats act on a run; give a SCENARIO with them")
     if args.force and args.output is None:
         raise InputError("--force acts on --output FILE; give both or neither")
-    if args.repeats is not None and args.repeats < 1:
-        raise InputError(f"--repeats is {args.repeats}; use a whole number of at least 1")
+    low, high = BOUNDS["repeats"]
+    if args.repeats is not None and not low <= args.repeats <= (high or args.repeats):
+        raise InputError(f"--repeats is {args.repeats}; use a whole number from {low} to {high:,}")
 
 
 def _list() -> int:
-    for path in scenario_files():
-        scenario = load_scenario(path)
-        print(f"{path.stem}\t{scenario.description}")
+    scenarios = [(file.stem, load_scenario(file).description) for file in scenario_files()]
+    with printing():
+        for name, description in scenarios:
+            print(f"{name}\t{description}")
+    return 0
+
+
+def _show(stored: Path) -> int:
+    from jevify.evidence.report import markdown
+
+    result = read_result(stored)
+    try:
+        markdown(result)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"{stored}: not the whole result of a benchmark run ({type(error).__name__}: {error})"
+        ) from error
+    _print(result)
     return 0
 
 
 def _bench(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | None) -> int:
     scenario = load_scenario(find_scenario(args.scenario))
+    _check_scenario(scenario)
+    if args.output is not None:
+        check_output(args.output, replace=args.force)
     if args.repeats is not None:
         scenario = dataclasses.replace(scenario, repeats=args.repeats)
-    from jevify.evidence.bench import failures, load_engine, run_benchmark
-    from jevify.evidence.store import check_output, write_result
+    # The model before torch, so that one that is not here is told at once.
+    engine = (load or _load)(scenario)
+    from jevify.evidence.bench import failures, run_benchmark
 
-    if args.output is not None:
-        check_output(args.output, force=args.force)
     with _progress() as progress:
-        result = run_benchmark(scenario, command=_command(args), load=load or load_engine, progress=progress)
-    if args.output is not None:
-        write_result(args.output, result, force=args.force)
-    _print(result)
+        result = run_benchmark(scenario, command=_command(args), load=lambda scenario: engine, progress=progress)
+    try:
+        if args.output is not None:
+            write_json(args.output, result, replace=args.force)
+    finally:
+        # A full disk takes the file, not the table.
+        _print(result)
     return 1 if result["interrupted"] or failures(result) else 0
+
+
+def _check_scenario(scenario: DecideScenario) -> None:
+    """Refuse, before anything is loaded, what no device of the scenario can do."""
+    try:
+        check_device(scenario.device)
+        if scenario.dtype not in DTYPES:
+            raise InputError(f"dtype is {scenario.dtype!r}; use one of {', '.join(DTYPES)}")
+        for arm in scenario.arms:
+            limit = check_settings(arm.settings, scenario.device, scenario.model)
+            if any(case.questions > limit for case in scenario.cases):
+                raise InputError(f"{arm.name} takes {limit} questions at most: raise its max_questions")
+    except InputError as error:
+        raise InputError(f"scenario {scenario.name}: {error}") from error
+
+
+def _load(scenario: DecideScenario) -> Any:
+    return load_engine(scenario.model, device=scenario.device, dtype=scenario.dtype)
 
 
 def _command(args: argparse.Namespace) -> str:
@@ -103,10 +146,11 @@ def _print(result: dict[str, Any]) -> None:
     from jevify.evidence.report import markdown, show
 
     console = Console()
-    if console.is_terminal:
-        show(result, console)
-    else:
-        print(markdown(result), end="")
+    with printing():
+        if console.is_terminal:
+            show(result, console)
+        else:
+            print(markdown(result), end="")
 
 
 @contextmanager

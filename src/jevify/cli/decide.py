@@ -10,14 +10,15 @@ from rich.console import Console
 
 from jevify.cli.interactive import interact
 from jevify.cli.loading import load_engine, waiting
-from jevify.cli.output import check_output, json_text, write_json, write_text
+from jevify.cli.output import printing
 from jevify.cli.render import show
-from jevify.cli.sources import Job, paths_read, read_job, read_workflow
+from jevify.cli.sources import Job, inputs, read_job, read_workflow
 from jevify.decide.presets import preset_for
 from jevify.decide.settings import DecideSettings
 from jevify.decide.workflow import Workflow
-from jevify.errors import InputError, JevifyError, SettingError
+from jevify.errors import InputError, SettingError
 from jevify.evidence.compare import top_label
+from jevify.evidence.store import check_output, json_text, write_json
 
 Mode = Literal["parallel", "independent"]
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     job = read_job(args)
     _check_number(job.workflow, limit)
     if args.output is not None:
-        check_output(args.output, paths_read(args))
+        check_output(args.output, sources=inputs(args))
     if args.cuda_graphs:
         _notice("a graph captured in a one-shot run will not be reused; use --interactive or a resident engine")
     engine = _load(args, settings)
@@ -149,12 +150,11 @@ def _print(
     result: Mapping[str, Any],
     evaluation: Mapping[str, Mapping[str, Any]] | None,
 ) -> None:
-    if sys.stdout is None:
-        raise JevifyError("standard output is closed: there is nowhere to print the result")
-    if args.json or not sys.stdout.isatty():
-        write_text(sys.stdout, json_text(result))
-        return
-    show(result, Console(), evaluation)
+    with printing():
+        if args.json or not sys.stdout.isatty():
+            print(json_text(result), end="")
+        else:
+            show(result, Console(), evaluation)
 
 
 def _notice(text: str) -> None:

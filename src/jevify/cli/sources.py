@@ -1,12 +1,14 @@
 """From flags to what is decided: the files are read and checked, no model is needed."""
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jevify.decide.jsonpath import quoted
 from jevify.decide.jsontext import read_text
 from jevify.decide.request import Combined, Request
 from jevify.decide.workflow import Workflow
@@ -31,6 +33,8 @@ def read_job(args: argparse.Namespace) -> Job:
         context, workflow = combined.resolve()
         return Job(context, workflow, combined.expected_labels)
     workflow = read_workflow(args.workflow)
+    if args.request is None:
+        _check_prompt(workflow, args.prompt)
     context, workflow = _request(args).resolve(workflow)
     return Job(context, workflow)
 
@@ -38,7 +42,7 @@ def read_job(args: argparse.Namespace) -> Job:
 def read_workflow(path: Path | None) -> Workflow:
     """The workflow file, `./workflow.json` when none is named. Raises InputError."""
     named, path = path is not None, path or DEFAULT_WORKFLOW
-    if not path.exists():
+    if not os.path.exists(path):
         where = "" if named else " in this folder"
         raise InputError(
             f"{path}: there is no such file{where}: give the questions with --workflow FILE "
@@ -47,12 +51,12 @@ def read_workflow(path: Path | None) -> Workflow:
     return Workflow.load(path)
 
 
-def paths_read(args: argparse.Namespace) -> list[Path]:
-    """The files that the flags name as input."""
-    files = [args.request, args.input, args.context_file if args.context_file != "-" else None]
+def inputs(args: argparse.Namespace) -> list[Path | int]:
+    """The files that the flags name as input; standard input is the descriptor 0."""
+    files = [args.request, args.input, 0 if args.context_file == "-" else args.context_file]
     if args.input is None:
         files.append(args.workflow or DEFAULT_WORKFLOW)
-    return [Path(file) for file in files if file is not None]
+    return [file if file == 0 else Path(file) for file in files if file is not None]
 
 
 def _request(args: argparse.Namespace) -> Request:
@@ -67,6 +71,31 @@ def _request(args: argparse.Namespace) -> Request:
     if not text.strip():
         raise InputError(f"{where}: is empty: give the text to decide about")
     return Request.parse({"context": text, "prompt": args.prompt}, "command line")
+
+
+def _check_prompt(workflow: Workflow, prompt: str | None) -> None:
+    """Tell what is wrong with the prompt in terms of the command line; a request would name its own fields."""
+    questions = workflow.questions
+    if prompt is not None:
+        if not prompt.strip():
+            raise InputError("--prompt: is empty: write what to ask")
+        if len(questions) > 1:
+            raise InputError(
+                f"--prompt: asks the only question of a workflow, and this one has {len(questions)}: write "
+                f'"prompts" into a file for --request FILE, with the ids {", ".join(map(quoted, questions))}'
+            )
+        return
+    say = 'say it with --prompt TEXT or in "prompts" of a file for --request FILE'
+    if len(questions) > 1:
+        say = 'say it in "prompts" of a file for --request FILE'
+    problems = [
+        f"question {quoted(name)} has neither instructions nor described options, so that nothing is asked: {say}, "
+        'or add "instructions" to it in the workflow'
+        for name, question in questions.items()
+        if question.needs_prompt
+    ]
+    if problems:
+        raise InputError("\n".join(problems))
 
 
 def _standard_input() -> str:

@@ -12,10 +12,10 @@ from jevify.evidence.arm import ArmRun, Clock
 from jevify.evidence.compare import Probabilities, probabilities
 from jevify.evidence.environment import environment
 from jevify.evidence.scenario import Case, DecideScenario
+from jevify.evidence.store import SCHEMA
 from jevify.evidence.summary import compared, sizes
 from jevify.evidence.workload import SizedRequest, sized_requests
 
-SCHEMA = 1
 # Called with the steps done, the steps in all, and what runs now.
 Progress = Callable[[int, int, str], None]
 

@@ -1,5 +1,6 @@
 """Benchmark scenarios: what to run against what, as data in a TOML file."""
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -11,6 +12,16 @@ from jevify.errors import InputError
 
 FOLDER = Path("benchmarks")
 KINDS = ("decide",)
+BOUNDS: Mapping[str, tuple[int, int | None]] = {
+    "seed": (0, None),
+    "repeats": (1, 10_000),
+    "warmup": (0, 1_000),
+    "oracle_requests": (0, 1_000),
+    "prefix_tokens": (1, 1_048_576),
+    "question_tokens": (1, 1_048_576),
+    "questions": (1, 4_096),
+}
+"""Least and greatest value of each number in a scenario; None where there is no greatest."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +80,11 @@ class DecideScenario:
 
 
 def find_scenario(name: str, folder: Path = FOLDER) -> Path:
-    """The file of a scenario: `name` is a file `folder/name.toml`, or a path to a TOML file."""
+    """The file of a scenario: `name` is a file `folder/name.toml`, or a path that ends in .toml (and may not exist)."""
     path = Path(name)
     if path.suffix == ".toml":
-        if path.is_file():
-            return path
-        raise InputError(f"scenario {name}: there is no such file")
-    if (found := folder / f"{name}.toml").is_file():
+        return path
+    if os.path.isfile(found := folder / f"{name}.toml"):
         return found
     known = ", ".join(path.stem for path in scenario_files(folder)) or "none"
     raise InputError(
@@ -92,27 +101,28 @@ def scenario_files(folder: Path = FOLDER) -> list[Path]:
 def load_scenario(path: Path) -> DecideScenario:
     """Read a scenario file. Raises InputError, naming the field, for anything unknown, missing or wrong."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_scenario(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deep for a scenario") from None
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(f"{path}: not a TOML file: {error}") from error
-    return parse_scenario(data, str(path))
 
 
 def parse_scenario(data: Mapping[str, Any], where: str = "scenario") -> DecideScenario:
     """A scenario from plain data, under the path `where`. Raises InputError as `load_scenario` does."""
-    kind = data.get("kind")
-    if kind not in KINDS:
-        raise InputError(f"{where}.kind: {kind!r} is not a kind of scenario; use {', '.join(KINDS)}")
     _check_keys(DecideScenario, data, where)
+    if data["kind"] not in KINDS:
+        raise InputError(f"{where}.kind: {data['kind']!r} is not a kind of scenario; use {', '.join(KINDS)}")
     values = dict(data)
     for name in ("name", "model", "description", "dtype", "device"):
         if name in values:
             _require_text(values[name], f"{where}.{name}", empty=name == "description")
-    for name, low in {"seed": 0, "repeats": 1, "warmup": 0, "oracle_requests": 0}.items():
-        if name in values:
-            _require_number(values[name], low, f"{where}.{name}")
+    for name in values.keys() & BOUNDS.keys():
+        _require_number(values[name], name, where)
     if type(values.get("fresh_context", True)) is not bool:
         raise InputError(f"{where}.fresh_context: {values['fresh_context']!r} is not true or false")
     cases = _tables(values["cases"], f"{where}.cases")
@@ -132,7 +142,7 @@ def _case(data: Any, where: str) -> Case:
     _require_table(data, where)
     _check_keys(Case, data, where)
     for name, value in data.items():
-        _require_number(value, 1, f"{where}.{name}")
+        _require_number(value, name, where)
     return Case(**data)
 
 
@@ -182,6 +192,8 @@ def _require_text(value: Any, where: str, *, empty: bool = False) -> None:
         raise InputError(f"{where}: {value!r} is not a text")
 
 
-def _require_number(value: Any, low: int, where: str) -> None:
-    if type(value) is not int or value < low:
-        raise InputError(f"{where}: {value!r} is not a whole number of at least {low}")
+def _require_number(value: Any, name: str, where: str) -> None:
+    low, high = BOUNDS[name]
+    if type(value) is not int or value < low or (high is not None and value > high):
+        wanted = f"of at least {low}" if high is None else f"from {low} to {high:,}"
+        raise InputError(f"{where}.{name}: {value!r} is not a whole number {wanted}")

@@ -1,5 +1,6 @@
 """The models jevify knows by name, where any model's files are, and how they get there."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,8 @@ _ENTRIES = (
     ),
 )
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+# As the hub has it: parts of up to 96 characters that begin and end with a letter, digit or underscore.
+_HUB_ID = re.compile(r"(?!.*(--|\.\.))\w([\w.-]{0,94}\w)?/\w([\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)
 
 
 def entries() -> list[CatalogEntry]:
@@ -127,10 +129,13 @@ def pull(
 def installed(name: str, *, root: Path | None = None, revision: str | None = None) -> Path | None:
     """The folder if the model is here, complete by names and sizes; hashes and the network are not read.
 
-    Raises InputError for an unknown name.
+    Raises InputError for an unknown name, SettingError for a revision of a packaged model.
     """
     package = _package(name)
-    return installed_hub(name, revision) if package is None else installed_package(package, root or cache_root())
+    if package is None:
+        return installed_hub(name, revision)
+    _no_revision(name, revision)
+    return installed_package(package, root or cache_root())
 
 
 def verify(name: str, *, root: Path | None = None, progress: Progress | None = None) -> list[str]:
@@ -143,9 +148,9 @@ def verify(name: str, *, root: Path | None = None, progress: Progress | None = N
     if package is None:
         raise SettingError(f"{name} comes from the hub, whose client keeps its own hashes: hf cache verify {name}")
     folder = (root or cache_root()) / package.model
-    if not folder.is_dir():
-        return [f"{name} is not installed; {_how_to_pull(name)}"]
     try:
+        if not folder.is_dir():
+            return [f"{name} is not installed; {_how_to_pull(name)}"]
         return package_problems(package, folder, progress)
     except OSError as error:
         raise JevifyError(f"cannot read the files of {name}: {error}") from error
@@ -166,9 +171,9 @@ def locate(
     revision of anything but a hub model, JevifyError when a packaged model cannot be had.
     """
     entry = get(model)
-    if entry is None and model and Path(model).exists():
+    if entry is None and model and _exists(model):
         _no_revision(model, revision)
-        if not (Path(model) / "config.json").is_file():
+        if not os.path.isfile(Path(model) / "config.json"):
             raise InputError(f"{model} is not a model folder: it holds no config.json")
         return ModelSource(model)
     package = _package(model, " or a model folder")
@@ -179,6 +184,16 @@ def locate(
     if folder is None:
         folder = pull(model, progress, root=root, local_files_only=local_files_only)
     return ModelSource(str(folder))
+
+
+def _exists(folder: str) -> bool:
+    try:
+        os.stat(folder)
+    except PermissionError as error:
+        raise InputError(f"{folder} cannot be read ({error.strerror}): mend its permissions") from error
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _package(name: str, otherwise: str = "") -> PackageSource | None:

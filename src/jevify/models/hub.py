@@ -1,6 +1,7 @@
 """Models of the Hugging Face Hub, kept in the hub client's own cache."""
 
 import json
+import os
 from pathlib import Path
 
 from jevify.errors import InputError, JevifyError
@@ -82,9 +83,9 @@ def installed_hub(model: str, revision: str | None = None) -> Path | None:
 def _missing_weights(snapshot: Path) -> list[str]:
     shards = {"model.safetensors"}
     index = snapshot / "model.safetensors.index.json"
-    if index.is_file():
+    if os.path.isfile(index):
         try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError):
+            shards = set(map(str, json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return [index.name]
-    return sorted(shard for shard in shards if not (snapshot / shard).is_file())
+    return sorted(shard for shard in shards if not os.path.isfile(snapshot / shard))

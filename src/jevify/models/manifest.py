@@ -63,7 +63,7 @@ def _tensors(stream: IO[bytes], size: int) -> list[tuple[str, str, list[int], in
             begin, end = header[name]["data_offsets"]
             tensors.append((name, header[name]["dtype"], header[name]["shape"], start + begin, end - begin))
         return tensors
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no whole safetensors header ({error})") from error
 
 
@@ -96,7 +96,7 @@ def read_manifest(folder: Path, source: dict[str, str]) -> dict[str, dict[str, A
             str(name): {"bytes": int(facts["bytes"]), "sha256": str(facts["sha256"])}
             for name, facts in content["files"].items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 
@@ -107,7 +107,7 @@ def looks_complete(folder: Path, source: dict[str, str]) -> bool:
         return False
     try:
         return all((folder / name).stat().st_size == facts["bytes"] for name, facts in files.items())
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 
@@ -121,7 +121,7 @@ def manifest_problems(folder: Path, source: dict[str, str], progress: Progress |
     problems = []
     for name, facts in files.items():
         path = folder / name
-        if not path.is_file():
+        if not os.path.isfile(path):
             problems.append(f"{name} is missing")
         elif (size := path.stat().st_size) != facts["bytes"]:
             problems.append(f"{name} has {size:,} bytes instead of {facts['bytes']:,}")
