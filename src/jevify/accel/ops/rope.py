@@ -1,7 +1,15 @@
 """Rotary position embedding (Su et al. 2021, arXiv:2104.09864), in the half-split layout of Llama and Qwen."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
+
+from jevify.accel.ops.rms_norm import rms_norm
+from jevify.accel.ops.rows import check, launch, warps
+from jevify.accel.ops.triton_runtime import jit, tl, triton
+
+MAX_HEAD_SIZE = 512
 
 
 def rotary_table(positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -22,3 +30,182 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.chunk(2, dim=-1)
     rotated = torch.cat((-second, first), dim=-1)
     return x * cos[:, None] + rotated * sin[:, None]
+
+
+def norm_rope(
+    q: Tensor,
+    k: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    q_weight: Tensor | None = None,
+    k_weight: Tensor | None = None,
+    eps: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Rotate queries and keys, each head normalized by `rms_norm` first where there are weights for it.
+
+    q: [T, Hq, D], k: [T, Hkv, D], any strides. cos, sin: [T, D], or [P, D] with P a divisor of T: row t then reads
+    row t mod P, as batches of equal positions do. q_weight, k_weight: [D], both or neither. Everything has one dtype.
+    Returns two new tensors of the shapes of q and k.
+    """
+    _check_shapes(q, k, cos, sin, q_weight, k_weight)
+    if q_weight is not None and k_weight is not None:
+        q, k = rms_norm(q, q_weight, eps), rms_norm(k, k_weight, eps)
+    if cos.shape[0] != q.shape[0]:
+        repeats = q.shape[0] // cos.shape[0]
+        cos, sin = cos.repeat(repeats, 1), sin.repeat(repeats, 1)
+    return rope(q, cos, sin), rope(k, cos, sin)
+
+
+def norm_rope_kernel(
+    q: Tensor,
+    k: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    q_weight: Tensor | None = None,
+    k_weight: Tensor | None = None,
+    eps: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """`norm_rope` in one launch, or none for no rows.
+
+    Takes any token and head strides, unit stride in D, contiguous weights, D even and at most 512. Returns contiguous
+    tensors. Raises ValueError for what it does not take.
+    """
+    _check_shapes(q, k, cos, sin, q_weight, k_weight)
+    weights = () if q_weight is None or k_weight is None else (q_weight, k_weight)
+    check("rope", q, k, cos, sin, *weights)
+    tokens, heads, size = q.shape
+    if reason := refusal(size):
+        raise ValueError(f"rope: {reason}")
+    q_out, k_out = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k))
+    if tokens == 0:
+        return q_out, k_out
+    half = triton.next_power_of_2(size // 2)
+    q_heads, k_heads = triton.next_power_of_2(heads), triton.next_power_of_2(k.shape[1])
+    # Without norms the weight pointers are never read.
+    tensors = (q, k, cos, sin, *(weights or (cos, cos)), q_out, k_out)
+    strides = (*q.stride()[:2], *k.stride()[:2], cos.stride(0), sin.stride(0))
+    launch(
+        _norm_rope,
+        tokens,
+        q.device,
+        (*tensors, heads, k.shape[1], size // 2, cos.shape[0], eps, *strides),
+        NORM=bool(weights),
+        Q_HEADS=q_heads,
+        K_HEADS=k_heads,
+        HALF=half,
+        num_warps=warps(2 * half * q_heads),
+    )
+    return q_out, k_out
+
+
+def refusal(head_size: int) -> str | None:
+    """Why the kernel does not take heads of this size; None when it does."""
+    if head_size % 2 or not 0 < head_size <= MAX_HEAD_SIZE:
+        return f"heads of {head_size} values cannot be rotated; the size must be even and at most {MAX_HEAD_SIZE}"
+    return None
+
+
+def _check_shapes(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, q_weight: Tensor | None, k_weight: Tensor | None
+) -> None:
+    tokens, _, size = q.shape
+    if k.shape[0] != tokens or k.shape[2] != size:
+        raise ValueError(f"rope: q is {tuple(q.shape)} and k {tuple(k.shape)}; they differ in more than heads")
+    rows = cos.shape[0]
+    fits = tokens == 0 if rows == 0 else tokens % rows == 0
+    if cos.shape != sin.shape or cos.shape[1:] != (size,) or not fits:
+        raise ValueError(
+            f"rope: cos is {tuple(cos.shape)} and sin {tuple(sin.shape)}; both must be [P, {size}] with P dividing "
+            f"{tokens} tokens"
+        )
+    if (q_weight is None) != (k_weight is None):
+        raise ValueError("rope: q and k are normalized both or neither; one weight is missing")
+    for weight in (q_weight, k_weight):
+        if weight is not None and weight.shape != (size,):
+            raise ValueError(f"rope: a norm weight is {tuple(weight.shape)}; it must be [{size}]")
+
+
+@jit
+def _norm_rope(  # type: ignore[no-untyped-def]
+    q,
+    k,
+    cos,
+    sin,
+    q_weight,
+    k_weight,
+    q_out,
+    k_out,
+    q_heads,
+    k_heads,
+    half,
+    table_rows,
+    eps,
+    q_stride,
+    q_head_stride,
+    k_stride,
+    k_head_stride,
+    cos_stride,
+    sin_stride,
+    NORM: tl.constexpr,
+    Q_HEADS: tl.constexpr,
+    K_HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, HALF)
+    inside = column < half
+    cos += (token % table_rows) * cos_stride + column
+    sin += (token % table_rows) * sin_stride + column
+    cos_first = tl.load(cos, mask=inside, other=0.0).to(tl.float32)
+    cos_second = tl.load(cos + half, mask=inside, other=0.0).to(tl.float32)
+    sin_first = tl.load(sin, mask=inside, other=0.0).to(tl.float32)
+    sin_second = tl.load(sin + half, mask=inside, other=0.0).to(tl.float32)
+    _turn(
+        q + token * q_stride, q_head_stride, q_weight, q_out + token * q_heads * 2 * half, q_heads, half, eps,
+        cos_first, cos_second, sin_first, sin_second, NORM, Q_HEADS, HALF,
+    )  # fmt: skip
+    _turn(
+        k + token * k_stride, k_head_stride, k_weight, k_out + token * k_heads * 2 * half, k_heads, half, eps,
+        cos_first, cos_second, sin_first, sin_second, NORM, K_HEADS, HALF,
+    )  # fmt: skip
+
+
+@jit
+def _turn(  # type: ignore[no-untyped-def]
+    x,
+    head_stride,
+    weight,
+    out,
+    heads,
+    half,
+    eps,
+    cos_first,
+    cos_second,
+    sin_first,
+    sin_second,
+    NORM: tl.constexpr,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+):
+    dtype = out.dtype.element_ty
+    head = tl.arange(0, HEADS)
+    column = tl.arange(0, HALF)
+    inside = column < half
+    mask = (head < heads)[:, None] & inside[None, :]
+    x += head.to(tl.int64)[:, None] * head_stride + column[None, :]
+    first = tl.load(x, mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(x + half, mask=mask, other=0.0).to(tl.float32)
+    if NORM:
+        squares = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
+        scale = tl.rsqrt(squares / (2 * half) + eps)[:, None]
+        first_weight = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+        second_weight = tl.load(weight + half + column, mask=inside, other=0.0).to(tl.float32)
+        first = (first_weight[None, :] * (first * scale).to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
+        second = (second_weight[None, :] * (second * scale).to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
+    straight = (first * cos_first[None, :]).to(dtype).to(tl.float32)
+    crossed = (-second * sin_first[None, :]).to(dtype).to(tl.float32)
+    out += head[:, None] * (2 * half) + column[None, :]
+    tl.store(out, (straight + crossed).to(dtype), mask=mask)
+    straight = (second * cos_second[None, :]).to(dtype).to(tl.float32)
+    crossed = (first * sin_second[None, :]).to(dtype).to(tl.float32)
+    tl.store(out + half, (straight + crossed).to(dtype), mask=mask)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jevify.accel.ops.rms_norm import residual_rms_norm, rms_norm
-from jevify.accel.ops.rope import rope, rotary_table
-from jevify.accel.ops.swiglu import swiglu
+from jevify.accel.ops.opset import OpSet
+from jevify.accel.ops.rope import rotary_table
 from jevify.accel.ops.tree_attention import Call, plan_calls, tree_attention
 from jevify.accel.tree import Pass
 from jevify.models.lm.weights import DenseWeights, LayerWeights
@@ -30,8 +29,10 @@ class DenseDecoder:
     a call; it holds no state of its own.
     """
 
-    def __init__(self, weights: DenseWeights) -> None:
+    def __init__(self, weights: DenseWeights, ops: OpSet | None = None) -> None:
+        """ops: how the operations run; the references by default."""
         self.weights = weights
+        self._ops = ops or OpSet()
         self._scale = weights.head_dim**-0.5
 
     @torch.inference_mode()
@@ -58,7 +59,7 @@ class DenseDecoder:
         cos, sin = rotary_table(positions, weights.inv_freq, weights.rope_scaling, weights.embedding.dtype)
 
         residual = functional.embedding(token_ids, weights.embedding)
-        hidden = rms_norm(residual, weights.layers[0].input_norm, weights.eps)
+        hidden = self._ops.rms_norm(residual, weights.layers[0].input_norm, weights.eps)
         kept: tuple[list[Tensor], list[Tensor]] = ([], [])
         for index, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, hidden, cos, sin)
@@ -73,7 +74,7 @@ class DenseDecoder:
                 attended, residual = attended[wanted], residual[wanted]
             hidden, residual = self._feed_forward(layer, attended, residual)
             following = weights.layers[index + 1].input_norm if index + 1 < len(weights.layers) else weights.norm
-            hidden, residual = residual_rms_norm(hidden, residual, following, weights.eps)
+            hidden, residual = self._ops.residual_rms_norm(hidden, residual, following, weights.eps)
         return hidden, KeyValues(tuple(kept[0]), tuple(kept[1])) if keep is not None else None
 
     def _project(self, layer: LayerWeights, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,15 +82,14 @@ class DenseDecoder:
         heads = (weights.heads, weights.kv_heads, weights.kv_heads)
         merged = functional.linear(hidden, layer.qkv, layer.qkv_bias)
         q, k, v = merged.view(-1, sum(heads), weights.head_dim).split(heads, dim=1)
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = rms_norm(q, layer.q_norm, weights.eps), rms_norm(k, layer.k_norm, weights.eps)
-        return rope(q, cos, sin), rope(k, cos, sin), v
+        return *self._ops.norm_rope(q, k, cos, sin, layer.q_norm, layer.k_norm, weights.eps), v
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, calls: Sequence[Call]) -> Tensor:
         return tree_attention(q, k, v, calls, self._scale).flatten(1)
 
     def _feed_forward(self, layer: LayerWeights, attended: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         projected = functional.linear(attended, layer.out, layer.out_bias)
-        hidden, residual = residual_rms_norm(projected, residual, layer.post_norm, self.weights.eps)
-        activated = swiglu(functional.linear(hidden, layer.gate_up, layer.gate_up_bias))
+        hidden, residual = self._ops.residual_rms_norm(projected, residual, layer.post_norm, self.weights.eps)
+        gate, up = functional.linear(hidden, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+        activated = self._ops.silu_mul(gate, up)
         return functional.linear(activated, layer.down, layer.down_bias), residual
