@@ -162,7 +162,7 @@ def test_a_pass_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="do not fit"):
         plan_layout(step, TILE, heads=2, kv_heads=1, fit=small)
     with pytest.raises(ValueError, match="does not fit"):
-        plan_layout(step, TILE, heads=2, kv_heads=1, fit=LayoutShape(220, 0, TILE, 16, 16, 0, 0))
+        plan_layout(step, TILE, heads=2, kv_heads=1, fit=LayoutShape(220, 0, TILE, 8, 16, 16, 0, 0))
     with pytest.raises(ValueError, match="do not fit a tile"):
         plan_layout(step, TILE, heads=17, kv_heads=1)
 

@@ -1,17 +1,16 @@
-"""Token-tree attention in one Triton launch (two when long key ranges are split); needs Triton.
+"""Token-tree attention in one Triton launch, or two when long key ranges are split.
 
 An online softmax in base 2 (Dao 2023, arXiv:2307.08691) over the ranges of a `TreeLayout`. All query heads of one key
 head share a tile, so that a handful of rows fills a matrix product and keys are read once for the whole group.
 """
 
-from typing import Any
+from __future__ import annotations
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from jevify.accel.ops.tree_layout import TreeLayout
+from jevify.accel.ops.triton_runtime import jit, tl
 
 HEAD_DIMS = (16, 32, 64, 128)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -21,7 +20,7 @@ LOG2_E = 1.4426950408889634
 MERGE_ROWS = 16
 
 
-@triton.jit
+@jit
 def _chunk(  # type: ignore[no-untyped-def]
     q,
     acc,
@@ -43,10 +42,12 @@ def _chunk(  # type: ignore[no-untyped-def]
     PRECISION: tl.constexpr,
 ):
     """Fold keys [at, at + BLOCK_N) into (acc, peak, total); MASKED ones stop at `stop` and, if OWN, obey `ends`."""
-    n = at + tl.arange(0, BLOCK_N)
+    step = tl.arange(0, BLOCK_N)
     d = tl.arange(0, HEAD_DIM)
-    k_at = keys + n.to(tl.int64)[None, :] * k_stride + d[:, None]
-    v_at = values + n.to(tl.int64)[:, None] * v_stride + d[None, :]
+    # 64-bit in the scalar only: the steps inside a chunk fit 32 bits and stay out of the loop.
+    k_at = keys + tl.cast(at, tl.int64) * k_stride + (step[None, :] * k_stride + d[:, None])
+    v_at = values + tl.cast(at, tl.int64) * v_stride + (step[:, None] * v_stride + d[None, :])
+    n = at + step
     inside = n < stop
     k = tl.load(k_at, mask=inside[None, :], other=0.0) if MASKED else tl.load(k_at)
     score = tl.dot(q, k, input_precision=PRECISION) * scale
@@ -70,7 +71,7 @@ def _chunk(  # type: ignore[no-untyped-def]
     return acc, top, total
 
 
-@triton.jit
+@jit
 def _walk(  # type: ignore[no-untyped-def]
     q,
     acc,
@@ -125,7 +126,7 @@ def _walk(  # type: ignore[no-untyped-def]
     return acc, peak, total, walked
 
 
-@triton.jit(do_not_specialize=["item_stride", "span_stride"])
+@jit
 def _attend(  # type: ignore[no-untyped-def]
     q_ptr,
     k_ptr,
@@ -216,7 +217,7 @@ def _attend(  # type: ignore[no-untyped-def]
         tl.store(out_at, acc.to(out_ptr.dtype.element_ty), mask=alive[:, None])
 
 
-@triton.jit(do_not_specialize=["merge_stride"])
+@jit
 def _merge(  # type: ignore[no-untyped-def]
     partial_ptr,
     out_ptr,
@@ -246,7 +247,7 @@ def _merge(  # type: ignore[no-untyped-def]
     peak = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     for index in range(part, part + count):
-        slot = ((index.to(tl.int64) * KV_HEADS + kv_head) * BLOCK_M + m) * (HEAD_DIM + 2)
+        slot = ((tl.cast(index, tl.int64) * KV_HEADS + kv_head) * BLOCK_M + m) * (HEAD_DIM + 2)
         their_peak = tl.load(partial_ptr + slot + HEAD_DIM, mask=alive, other=float("-inf"))
         their_total = tl.load(partial_ptr + slot + HEAD_DIM + 1, mask=alive, other=0.0)
         their_acc = tl.load(partial_ptr + slot[:, None] + d[None, :], mask=alive[:, None], other=0.0)
@@ -286,7 +287,7 @@ def fused_tree_attention(
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     heads, kv_heads, head_dim = q.shape[1], k.shape[1], q.shape[2]
     group = heads // kv_heads
-    if not shape.items or not heads:
+    if not shape.items:
         return out
     items, spans, ends, merges = shape.sections(layout.table)
     partials = torch.empty((shape.parts, kv_heads, tile.block_m, head_dim + 2), dtype=torch.float32, device=q.device)
@@ -311,22 +312,30 @@ def _strides(*tensors: Tensor) -> list[int]:
 
 def _check(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, layout: TreeLayout, scale: float) -> None:
     shape = layout.shape
-    given: dict[str, Any] = {"q": q, "k": k, "v": v, "carried keys": past_k, "carried values": past_v}
-    for name, tensor in given.items():
-        if tensor.dtype != q.dtype or tensor.device != q.device or tensor.ndim != 3 or tensor.shape[2] != q.shape[2]:
+    given = {
+        "q": (q, shape.rows),
+        "k": (k, shape.rows),
+        "v": (v, shape.rows),
+        "carried keys": (past_k, shape.carried),
+        "carried values": (past_v, shape.carried),
+    }
+    for name, (tensor, rows) in given.items():
+        if tensor.ndim != 3 or tensor.shape[2] != q.shape[2] or tensor.dtype != q.dtype or tensor.device != q.device:
             raise ValueError(f"{name} must be [rows, heads, {q.shape[-1]}] of {q.dtype} on {q.device}")
-        if tensor.stride(2) != 1:
-            raise ValueError(f"{name} must be contiguous in its last dimension")
-        rows = shape.carried if tensor is past_k or tensor is past_v else shape.rows
         if tensor.shape[0] != rows:
             raise ValueError(f"{name} must have the layout's {rows} rows, not {tensor.shape[0]}")
-        if tensor is not q and tensor.shape[1] != k.shape[1]:
-            raise ValueError(f"{name} must have {k.shape[1]} heads like k")
+        if tensor.shape[1] != k.shape[1] and tensor is not q:
+            raise ValueError(f"{name} must have {k.shape[1]} heads like k, not {tensor.shape[1]}")
+        if tensor.stride(2) != 1:
+            raise ValueError(f"{name} must be contiguous in its last dimension")
+        if not 0 <= tensor.stride(0) * shape.tile.block_n < 2**31:
+            raise ValueError(f"a chunk of {shape.tile.block_n} rows of {name} must span less than 2^31 elements")
     if q.dtype not in DTYPES or q.shape[2] not in HEAD_DIMS:
         raise ValueError(f"tree attention takes {DTYPES} and head sizes {HEAD_DIMS}, not {q.dtype} and {q.shape[2]}")
-    if not k.shape[1] or q.shape[1] % k.shape[1]:
+    if not k.shape[1] or not q.shape[1] or q.shape[1] % k.shape[1]:
         raise ValueError(f"{q.shape[1]} query heads are not a multiple of {k.shape[1]} key heads")
-    shape.tile.rows(q.shape[1] // k.shape[1])
+    if shape.tile.rows(q.shape[1] // k.shape[1]) != shape.tile_rows:
+        raise ValueError(f"the layout holds tiles of {shape.tile_rows} rows, not for these heads")
     if layout.table.device != q.device or layout.table.dtype != torch.int32 or not layout.table.is_contiguous():
         raise ValueError(f"the layout's table must be contiguous int32 on {q.device}")
     if not 0 < scale < float("inf"):

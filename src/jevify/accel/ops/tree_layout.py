@@ -6,7 +6,7 @@ siblings, or of a branch and its leaves, and still share one walk over the keys.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -61,12 +61,14 @@ class Tile:
 class LayoutShape:
     """All that a captured graph fixes: two layouts of one shape differ in the table's contents only.
 
-    rows: query rows, padding included. carried: carried key rows. items, spans, parts, merges: capacities.
+    rows: query rows, padding included. carried: carried key rows. tile_rows: query rows of a tile. items, spans, parts,
+    merges: capacities.
     """
 
     rows: int
     carried: int
     tile: Tile
+    tile_rows: int
     items: int
     spans: int
     parts: int
@@ -122,7 +124,8 @@ def plan_layout(
     items, merges, parts = _split(items, kv_heads, processors, tile.block_n)
     if rows > count:
         items = np.concatenate((items, _padding(count, rows, per_tile)), axis=1)
-    need = LayoutShape(rows, step.carried, tile, *map(_rounded, (items.shape[1], len(spans), parts, merges.shape[1])))
+    sizes = map(_rounded, (items.shape[1], len(spans), parts, merges.shape[1]))
+    need = LayoutShape(rows, step.carried, tile, per_tile, *sizes)
     shape = fit or need
     if not _fits(need, shape):
         raise ValueError(f"a pass that needs {need} does not fit {shape}")
@@ -142,9 +145,8 @@ def _rounded(count: int) -> int:
 
 
 def _fits(need: LayoutShape, shape: LayoutShape) -> bool:
-    same = (need.rows, need.carried, need.tile) == (shape.rows, shape.carried, shape.tile)
-    sizes = [field.name for field in fields(LayoutShape)][3:]
-    return same and all(getattr(need, name) <= getattr(shape, name) for name in sizes)
+    mine, given = astuple(need), astuple(shape)
+    return mine[:4] == given[:4] and all(left <= right for left, right in zip(mine[4:], given[4:], strict=True))
 
 
 # Columns of a run, a segment's rows in the pass. A tile inside the run walks the spans at OWN (their LO, MID, HI and
