@@ -24,6 +24,7 @@ from jevify.decide.workflow import Workflow
 from jevify.errors import InputError, SettingError
 from jevify.models.catalog import DEFAULT_MODEL, locate
 from jevify.models.lm.dense import DenseDecoder
+from jevify.models.lm.fused import Fusion, model_ops
 from jevify.models.lm.load import Checkpoint, load_config, load_model, load_tokenizer, pick_device, pick_dtype
 from jevify.models.lm.support import check_config, check_model
 from jevify.models.lm.weights import check_in_place, merge
@@ -82,6 +83,10 @@ class DecisionEngine:
             self._weights = merge(model)
         self._head = AnswerHead(self._weights.head, self._weights.head_bias)
         self._executors: dict[str, Executor] = {}
+        self._ops = model_ops(model, self.settings.fused_kernels)
+        if self.settings.fused_kernels:
+            # A model whose modules the kernels do not fit is refused now, not at its first request.
+            self._executor(self.settings.executor)
         self._decisions = 0
 
     @classmethod
@@ -165,6 +170,7 @@ class DecisionEngine:
         return {
             "decisions": self._decisions,
             "head_rows": asdict(self._head.counters),
+            "kernel_launches": dict(self._ops.launches),
             **{name: dict(executor.counters()) for name, executor in self._executors.items()},
         }
 
@@ -236,7 +242,8 @@ class DecisionEngine:
     def _build_executor(self, name: str) -> Executor:
         settings = self.settings
         if name == "packed":
-            return PackedExecutor(DenseDecoder(self._weights), self._head, token_budget=settings.token_budget)
+            decoder = DenseDecoder(self._weights, self._ops)
+            return PackedExecutor(decoder, self._head, token_budget=settings.token_budget)
         if name == "forked":
             return ForkedExecutor(
                 self._model,
@@ -245,6 +252,7 @@ class DecisionEngine:
                 efficient_cache=settings.efficient_cache,
                 length_aware=settings.length_aware,
                 strict=settings.strict,
+                fusion=Fusion(self._model, self._ops) if settings.fused_kernels else None,
             )
         return IndependentExecutor(self._model, self._head, float32=name == "oracle")
 
@@ -280,8 +288,13 @@ class DecisionEngine:
             active |= {"token_budget": settings.token_budget}
         return {
             **active,
+            "fused_kernels": list(self._ops.kernels),
             "fallbacks": settings.fallbacks(self._device_type),
-            "counters": {**self._executors[name].counters(), "head_rows": asdict(self._head.counters)},
+            "counters": {
+                **self._executors[name].counters(),
+                "head_rows": asdict(self._head.counters),
+                "kernel_launches": dict(self._ops.launches),
+            },
         }
 
 

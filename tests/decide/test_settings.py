@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from jevify.accel.ops import triton_runtime
 from jevify.decide.presets import Preset, preset_for
 from jevify.decide.settings import DecideSettings
 from jevify.errors import SettingError
@@ -42,7 +43,6 @@ def test_defaults_are_the_documented_ones():
             {"fused_kernels": ("swiglu", "softmax")},
             "--fused-kernels names 'softmax'; the kernels are rmsnorm, swiglu",
         ),
-        ({"fused_kernels": ("rmsnorm", "rope")}, "--fused-kernels rmsnorm rope is not in this version"),
         ({"shared_attention": "on"}, "--shared-attention on is not in this version"),
         ({"specialize_short": False}, "--no-short-attention has nothing to turn off"),
         ({"max_graphs": 8}, "--max-graphs has no effect"),
@@ -87,6 +87,10 @@ def test_refused_at_construction(changes, message):
             {"executor": "independent", "branch_batch_size": 2},
             "--branch-batch-size 2 has no effect on the independent",
         ),
+        (
+            {"executor": "independent", "fused_kernels": ("rmsnorm", "rope")},
+            "--fused-kernels rmsnorm rope has no effect on the independent executor; it acts on forked and packed",
+        ),
         ({"cuda_graphs": True, "strict": True}, "--strict: --cuda-graphs needs a CUDA device"),
         ({"cuda_graphs": True, "attention": "eager"}, "--cuda-graphs needs --attention sdpa"),
     ],
@@ -95,6 +99,22 @@ def test_refused_without_effect_here(changes, message):
     with pytest.raises(SettingError) as caught:
         DecideSettings(**changes).resolved("cpu", PRESET)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("executor", ["forked", "packed"])
+def test_fused_kernels_are_refused_with_the_reason_where_they_cannot_run(monkeypatch, executor):
+    settings = DecideSettings(executor=executor, fused_kernels=("rope",))
+    monkeypatch.setattr(triton_runtime, "triton", object())
+    monkeypatch.setattr(triton_runtime, "INTERPRETED", True)
+    assert settings.resolved("cpu", PRESET).fused_kernels == ("rope",)
+    monkeypatch.setattr(triton_runtime, "INTERPRETED", False)
+    assert settings.resolved("cuda", PRESET).fused_kernels == ("rope",)
+    with pytest.raises(SettingError, match="^--fused-kernels rope: kernels need a CUDA device"):
+        settings.resolved("cpu", PRESET)
+    monkeypatch.setattr(triton_runtime, "triton", None)
+    for device in ("cpu", "cuda"):
+        with pytest.raises(SettingError, match="^--fused-kernels rope: Triton is not installed; pip install"):
+            settings.resolved(device, PRESET)
 
 
 def test_graphs_on_a_gpu_are_refused_until_they_exist():

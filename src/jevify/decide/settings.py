@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from jevify.accel.ops import KERNELS as KERNELS
 from jevify.decide.presets import Preset
 from jevify.errors import SettingError
 
 EXECUTORS = ("independent", "forked", "packed")
 # What mode="parallel" means until evidence moves it.
 DEFAULT_EXECUTOR: Mapping[str, str] = {"cpu": "forked", "cuda": "forked"}
-KERNELS = ("rmsnorm", "swiglu", "rope", "residual_norm")
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "executor": ("auto", *EXECUTORS),
@@ -36,6 +36,7 @@ _ACTS_ON: dict[str, tuple[str, ...]] = {
     "token_budget": ("packed",),
     "efficient_cache": ("forked",),
     "length_aware": ("forked",),
+    "fused_kernels": ("forked", "packed"),
 }
 _NOT_YET = "is not in this version"
 
@@ -93,8 +94,6 @@ class DecideSettings:
                 raise SettingError(f"--fused-kernels names {kernel!r}; the kernels are {', '.join(KERNELS)}")
 
     def _refuse_unbuilt(self) -> None:
-        if self.fused_kernels:
-            raise SettingError(f"--fused-kernels {' '.join(self.fused_kernels)} {_NOT_YET}: leave it out")
         if self.shared_attention == "on":
             raise SettingError(f"--shared-attention on {_NOT_YET}: auto and off use reference attention")
         if not self.specialize_short:
@@ -106,9 +105,9 @@ class DecideSettings:
     def resolved(self, device_type: Literal["cpu", "cuda"], preset: Preset) -> "DecideSettings":
         """These settings with every "auto" but shared attention replaced by what it means here.
 
-        Raises SettingError when a setting that differs from its default does not act on the chosen executor, or when
-        CUDA graphs were asked for on a GPU (on a CPU they fall back to ordinary execution, which is an error
-        only under strict).
+        Raises SettingError when a setting that differs from its default does not act on the chosen executor, when
+        fused kernels cannot run here, or when CUDA graphs were asked for on a GPU (on a CPU they fall back to ordinary
+        execution, which is an error only under strict).
         """
         executor = DEFAULT_EXECUTOR[device_type] if self.executor == "auto" else self.executor
         for name, value in self.changed().items():
@@ -117,6 +116,12 @@ class DecideSettings:
                     f"{_spelled(name, value)} has no effect on the {executor} executor; "
                     f"it acts on {' and '.join(_ACTS_ON[name])}"
                 )
+        if self.fused_kernels:
+            # Triton is slow to import and seldom asked for.
+            from jevify.accel.ops.triton_runtime import unavailable
+
+            if reason := unavailable(device_type):
+                raise SettingError(f"{_spelled('fused_kernels', self.fused_kernels)}: {reason}")
         if self.cuda_graphs and device_type == "cuda":
             raise SettingError(f"--cuda-graphs: CUDA graph capture {_NOT_YET}; leave it out")
         if self.cuda_graphs and self.attention == "eager":
@@ -159,4 +164,6 @@ def _flag(name: str) -> str:
 
 def _spelled(name: str, value: Any) -> str:
     """The setting as the command line spells it."""
-    return _flag(name) if isinstance(value, bool) else f"{_flag(name)} {value}"
+    if isinstance(value, bool):
+        return _flag(name)
+    return f"{_flag(name)} {' '.join(value) if isinstance(value, tuple) else value}"

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jevify.accel.ops import KERNELS
 from jevify.accel.ops import rms_norm as norm
 from jevify.accel.ops import rope as rotary
 from jevify.accel.ops import swiglu as gated
 from jevify.accel.ops.rows import DTYPES
 from jevify.accel.ops.triton_runtime import failure
 from jevify.errors import SettingError
-
-KERNELS = ("rmsnorm", "swiglu", "rope", "residual_norm")
 
 
 @dataclass(frozen=True)
