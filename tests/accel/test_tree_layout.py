@@ -1,5 +1,6 @@
 """What the kernel would see, read from the layout's table alone, against each token's own path."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -154,6 +155,22 @@ def test_a_layout_can_be_given_the_shape_of_another():
     assert {row: seen[row] for row in range(113)} == seen_by_layout(
         small, plan_layout(small, TILE, heads=2, kv_heads=1)
     )
+
+
+def test_a_roomy_shape_takes_more_branches_and_splits_only_as_far_as_it_has_room():
+    options = {"heads": 4, "kv_heads": 1}
+    whole = plan_layout(pass_of(400, [30] * 4), TILE, **options).shape
+    split = plan_layout(pass_of(400, [30] * 4), TILE, processors=500, **options).shape
+    assert split.parts
+    for shape in (whole, split, whole.roomy(), split.roomy()):
+        for branches in ([30] * 4, [11] * 5, [1]):
+            step = pass_of(300, branches)
+            layout = plan_layout(step, TILE, processors=500, fit=shape, **options)
+            assert layout.shape == shape
+            seen = seen_by_layout(step, layout)
+            plain = plan_layout(step, TILE, **options)
+            assert {row: seen[row] for row in range(len(step.token_ids))} == seen_by_layout(step, plain)
+    assert plan_layout(pass_of(200, [4] * 10), TILE, fit=replace(whole.roomy(), rows=520), **options)
 
 
 def test_a_pass_that_does_not_fit_is_refused():

@@ -6,8 +6,7 @@ siblings, or of a branch and its leaves, and still share one walk over the keys.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +78,15 @@ class LayoutShape:
         """Integers of the table's sections: items, spans, ends, merges."""
         return len(ITEM) * self.items, 2 * self.spans, -(-self.rows // STEP) * STEP, len(MERGE) * self.merges
 
+    def roomy(self) -> "LayoutShape":
+        """A shape that most passes of as many rows fit, for a graph to be captured with; spare items cost an exit."""
+        items, spans, parts, merges = (
+            _rounded(5 * size // 4 + 1) for size in (self.items, self.spans, self.parts, self.merges)
+        )
+        if not self.parts:
+            parts = merges = 0
+        return replace(self, items=items, spans=spans, parts=parts, merges=merges)
+
     def sections(self, table: Tensor) -> Sequence[Tensor]:
         """Views of a table: items [10, items], spans [2, spans], ends [rows rounded up], merges [4, merges]."""
         items, spans, ends, merges = table.split(self.sizes)
@@ -112,7 +120,8 @@ def plan_layout(
     processors: when the pass has fewer programs than this, long key ranges are split and merged in a second launch;
     0 never splits. rows: query rows including padding at the end (default: those of the pass); padding rows attend to
     nothing and come out zero. fit: give the table exactly this shape (its `rows` replace `rows`), so that a captured
-    graph can replay it; raises ValueError when the pass does not fit. The table is on the host.
+    graph can replay it, and split no more than it has room for; raises ValueError when the pass does not fit. The table
+    is on the host.
     """
     count = len(step.token_ids)
     rows = fit.rows if fit else count if rows is None else rows
@@ -120,23 +129,28 @@ def plan_layout(
         raise ValueError(f"{count} rows do not fit a layout of {rows}")
     runs, spans = _runs(step.blocks, step.carried, count)
     per_tile = tile.rows(heads // kv_heads)
-    items = _items(runs, per_tile, count) if count else np.zeros((len(ITEM), 0), np.int32)
-    items, merges, parts = _split(items, kv_heads, processors, tile.block_n)
-    if rows > count:
-        items = np.concatenate((items, _padding(count, rows, per_tile)), axis=1)
-    sizes = map(_rounded, (items.shape[1], len(spans), parts, merges.shape[1]))
-    need = LayoutShape(rows, step.carried, tile, per_tile, *sizes)
+    items = _items(runs, per_tile, count)
+    padding = _padding(count, rows, per_tile)
+    whole = items
+    items, merges, parts = _split(whole, kv_heads, processors, tile.block_n)
+    if fit and (parts > fit.parts or merges.shape[1] > fit.merges or items.shape[1] + padding.shape[1] > fit.items):
+        items, merges, parts = whole, merges[:, :0], 0
+    used = items.shape[1]
+    sizes = (used + padding.shape[1], len(spans), parts, merges.shape[1])
+    need = LayoutShape(rows, step.carried, tile, per_tile, *map(_rounded, sizes))
+    if fit and not _fits(need, fit):
+        raise ValueError(f"a pass that needs {need} does not fit {fit}")
     shape = fit or need
-    if not _fits(need, shape):
-        raise ValueError(f"a pass that needs {need} does not fit {shape}")
     table = np.zeros(sum(shape.sizes), np.int32)
-    item_part, span_part, end_part, merge_part = np.split(table, list(accumulate(shape.sizes))[:3])
-    item_part.reshape(len(ITEM), shape.items)[:, : items.shape[1]] = items
+    ends = len(ITEM) * shape.items + 2 * shape.spans
+    item_part = table[: len(ITEM) * shape.items].reshape(len(ITEM), -1)
+    item_part[:, :used] = items
+    item_part[:, used : sizes[0]] = padding
     if spans:
-        span_part.reshape(2, -1)[:, : len(spans)] = np.array(spans, np.int32).T
-    if count:
-        end_part[:count] = np.repeat(runs[:, _END], runs[:, _STOP] - runs[:, _START])
-    merge_part.reshape(len(MERGE), shape.merges)[:, : merges.shape[1]] = merges
+        table[len(ITEM) * shape.items : ends].reshape(2, -1)[:, : len(spans)] = np.array(spans, np.int32).T
+    table[ends : ends + count] = np.repeat(runs[:, _END], runs[:, _STOP] - runs[:, _START])
+    if merges.shape[1]:
+        table[-shape.sizes[3] :].reshape(len(MERGE), -1)[:, : merges.shape[1]] = merges
     return TreeLayout(torch.from_numpy(table), shape)
 
 
@@ -145,8 +159,9 @@ def _rounded(count: int) -> int:
 
 
 def _fits(need: LayoutShape, shape: LayoutShape) -> bool:
-    mine, given = astuple(need), astuple(shape)
-    return mine[:4] == given[:4] and all(left <= right for left, right in zip(mine[4:], given[4:], strict=True))
+    room = replace(shape, items=need.items, spans=need.spans, parts=need.parts, merges=need.merges)
+    smaller = need.items <= shape.items and need.spans <= shape.spans
+    return room == need and smaller and need.parts <= shape.parts and need.merges <= shape.merges
 
 
 # Columns of a run, a segment's rows in the pass. A tile inside the run walks the spans at OWN (their LO, MID, HI and
@@ -185,7 +200,7 @@ def _runs(blocks: Sequence[Block], carried: int, count: int) -> tuple[Table, lis
             stop = start + length
             runs.append([start, stop, count, top, cluster, *own, *shared])
             start = stop
-    return np.array(runs, np.int32), spans
+    return np.array(runs, np.int32).reshape(-1, _SHARED + 4), spans
 
 
 def _add(spans: list[Span], ancestors: Sequence[Span], carried: int) -> tuple[int, int, int, int]:
@@ -212,6 +227,8 @@ def _below(ancestors: tuple[Span, ...], base: tuple[Span, ...]) -> bool:
 
 def _items(runs: Table, per_tile: int, count: int) -> Table:
     """Tiles of every cluster in the order of their rows, unsplit. Returns [10, tiles]."""
+    if not count:
+        return np.empty((len(ITEM), 0), np.int32)
     begins = runs[:, _START]
     clusters = begins[begins == runs[:, _CLUSTER]]
     stops = np.append(clusters[1:], count)
@@ -262,6 +279,8 @@ def _split(items: Table, kv_heads: int, processors: int, block_n: int) -> tuple[
 
 def _padding(count: int, rows: int, per_tile: int) -> Table:
     """Items without keys for the rows after the last real one."""
+    if count == rows:
+        return np.empty((len(ITEM), 0), np.int32)
     start = np.arange(count, rows, per_tile)
     items = np.zeros((len(ITEM), len(start)), np.int32)
     items[0], items[1] = start, np.minimum(start + per_tile, rows)
