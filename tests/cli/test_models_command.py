@@ -38,9 +38,9 @@ def install_fake(root):
 
 @pytest.fixture(autouse=True)
 def empty_hub_cache(tmp_path, monkeypatch):
-    import huggingface_hub
+    from huggingface_hub import constants, file_download
 
-    for module in (huggingface_hub.constants, huggingface_hub.file_download):
+    for module in (constants, file_download):
         monkeypatch.setattr(module, "HF_HUB_CACHE", str(tmp_path / "hub"), raising=False)
 
 

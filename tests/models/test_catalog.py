@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
+from huggingface_hub import constants, file_download
 from huggingface_hub import errors as hub_errors
 
 from jevify.errors import InputError, JevifyError, SettingError
@@ -31,7 +32,7 @@ def no_network(monkeypatch):
 @pytest.fixture
 def hub_cache(tmp_path, monkeypatch):
     """An empty hub cache; the value adds a snapshot of owner/model on main."""
-    for module in (huggingface_hub.constants, huggingface_hub.file_download):
+    for module in (constants, file_download):
         monkeypatch.setattr(module, "HF_HUB_CACHE", str(tmp_path), raising=False)
 
     def add(*names):
