@@ -88,7 +88,7 @@ def _launch(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float, out:
     )
 
 
-@jit
+@jit("rows")
 def _rms_norm(  # type: ignore[no-untyped-def]
     x,
     residual,

@@ -10,6 +10,8 @@ from jevify.accel.ops.rows import check, launch, warps
 from jevify.accel.ops.triton_runtime import jit, tl, triton
 
 MAX_HEAD_SIZE = 512
+# Tokens share a program until their rotated pairs are this many.
+_PROGRAM_PAIRS = 1_024
 
 
 def rotary_table(positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -81,19 +83,21 @@ def norm_rope_kernel(
         return q_out, k_out
     half = triton.next_power_of_2(size // 2)
     q_heads, k_heads = triton.next_power_of_2(heads), triton.next_power_of_2(k.shape[1])
+    block_tokens = max(1, _PROGRAM_PAIRS // (half * max(q_heads, k_heads)))
     # Without norms the weight pointers are never read.
     tensors = (q, k, cos, sin, *(weights or (cos, cos)), q_out, k_out)
     strides = (*q.stride()[:2], *k.stride()[:2], cos.stride(0), sin.stride(0))
     launch(
         _norm_rope,
-        tokens,
+        triton.cdiv(tokens, block_tokens),
         q.device,
-        (*tensors, heads, k.shape[1], size // 2, cos.shape[0], eps, *strides),
+        (*tensors, tokens, heads, k.shape[1], size // 2, cos.shape[0], eps, *strides),
         NORM=bool(weights),
+        TOKENS=block_tokens,
         Q_HEADS=q_heads,
         K_HEADS=k_heads,
         HALF=half,
-        num_warps=warps(2 * half * q_heads),
+        num_warps=warps(block_tokens * half * q_heads),
     )
     return q_out, k_out
 
@@ -125,7 +129,7 @@ def _check_shapes(
             raise ValueError(f"rope: a norm weight is {tuple(weight.shape)}; it must be [{size}]")
 
 
-@jit
+@jit("tokens", "table_rows")
 def _norm_rope(  # type: ignore[no-untyped-def]
     q,
     k,
@@ -135,6 +139,7 @@ def _norm_rope(  # type: ignore[no-untyped-def]
     k_weight,
     q_out,
     k_out,
+    tokens,
     q_heads,
     k_heads,
     half,
@@ -147,35 +152,39 @@ def _norm_rope(  # type: ignore[no-untyped-def]
     cos_stride,
     sin_stride,
     NORM: tl.constexpr,
+    TOKENS: tl.constexpr,
     Q_HEADS: tl.constexpr,
     K_HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ):
-    token = tl.program_id(0).to(tl.int64)
+    token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     column = tl.arange(0, HALF)
-    inside = column < half
-    cos += (token % table_rows) * cos_stride + column
-    sin += (token % table_rows) * sin_stride + column
-    cos_first = tl.load(cos, mask=inside, other=0.0).to(tl.float32)
-    cos_second = tl.load(cos + half, mask=inside, other=0.0).to(tl.float32)
-    sin_first = tl.load(sin, mask=inside, other=0.0).to(tl.float32)
-    sin_second = tl.load(sin + half, mask=inside, other=0.0).to(tl.float32)
+    mask = (token < tokens)[:, None] & (column < half)[None, :]
+    cos += ((token % table_rows) * cos_stride)[:, None] + column[None, :]
+    sin += ((token % table_rows) * sin_stride)[:, None] + column[None, :]
+    cos_first = tl.load(cos, mask=mask, other=0.0).to(tl.float32)
+    cos_second = tl.load(cos + half, mask=mask, other=0.0).to(tl.float32)
+    sin_first = tl.load(sin, mask=mask, other=0.0).to(tl.float32)
+    sin_second = tl.load(sin + half, mask=mask, other=0.0).to(tl.float32)
     _turn(
-        q + token * q_stride, q_head_stride, q_weight, q_out + token * q_heads * 2 * half, q_heads, half, eps,
+        q, q_stride, q_head_stride, q_weight, q_out, token, tokens, q_heads, half, eps,
         cos_first, cos_second, sin_first, sin_second, NORM, Q_HEADS, HALF,
     )  # fmt: skip
     _turn(
-        k + token * k_stride, k_head_stride, k_weight, k_out + token * k_heads * 2 * half, k_heads, half, eps,
+        k, k_stride, k_head_stride, k_weight, k_out, token, tokens, k_heads, half, eps,
         cos_first, cos_second, sin_first, sin_second, NORM, K_HEADS, HALF,
     )  # fmt: skip
 
 
-@jit
+@jit()
 def _turn(  # type: ignore[no-untyped-def]
     x,
+    stride,
     head_stride,
     weight,
     out,
+    token,
+    tokens,
     heads,
     half,
     eps,
@@ -188,24 +197,26 @@ def _turn(  # type: ignore[no-untyped-def]
     HALF: tl.constexpr,
 ):
     dtype = out.dtype.element_ty
-    head = tl.arange(0, HEADS)
+    head = tl.arange(0, HEADS).to(tl.int64)
     column = tl.arange(0, HALF)
     inside = column < half
-    mask = (head < heads)[:, None] & inside[None, :]
-    x += head.to(tl.int64)[:, None] * head_stride + column[None, :]
+    mask = (token < tokens)[:, None, None] & (head < heads)[None, :, None] & inside[None, None, :]
+    row = token[:, None] * stride + head[None, :] * head_stride
+    x += row[:, :, None] + column[None, None, :]
     first = tl.load(x, mask=mask, other=0.0).to(tl.float32)
     second = tl.load(x + half, mask=mask, other=0.0).to(tl.float32)
     if NORM:
-        squares = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
-        scale = tl.rsqrt(squares / (2 * half) + eps)[:, None]
-        first_weight = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-        second_weight = tl.load(weight + half + column, mask=inside, other=0.0).to(tl.float32)
-        first = (first_weight[None, :] * (first * scale).to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
-        second = (second_weight[None, :] * (second * scale).to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
-    straight = (first * cos_first[None, :]).to(dtype).to(tl.float32)
-    crossed = (-second * sin_first[None, :]).to(dtype).to(tl.float32)
-    out += head[:, None] * (2 * half) + column[None, :]
+        squares = tl.sum(first * first, axis=2) + tl.sum(second * second, axis=2)
+        scale = tl.rsqrt(squares / (2 * half) + eps)[:, :, None]
+        first_weight = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)[None, None, :]
+        second_weight = tl.load(weight + half + column, mask=inside, other=0.0).to(tl.float32)[None, None, :]
+        first = (first_weight * (first * scale).to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
+        second = (second_weight * (second * scale).to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
+    row = (token[:, None] * heads + head[None, :]) * (2 * half)
+    out += row[:, :, None] + column[None, None, :]
+    straight = (first * cos_first[:, None, :]).to(dtype).to(tl.float32)
+    crossed = (-second * sin_first[:, None, :]).to(dtype).to(tl.float32)
     tl.store(out, (straight + crossed).to(dtype), mask=mask)
-    straight = (second * cos_second[None, :]).to(dtype).to(tl.float32)
-    crossed = (first * sin_second[None, :]).to(dtype).to(tl.float32)
+    straight = (second * cos_second[:, None, :]).to(dtype).to(tl.float32)
+    crossed = (first * sin_second[:, None, :]).to(dtype).to(tl.float32)
     tl.store(out + half, (straight + crossed).to(dtype), mask=mask)

@@ -9,7 +9,8 @@ from torch.nn import functional
 from jevify.accel.ops.rows import check, launch, row_layout, warps
 from jevify.accel.ops.triton_runtime import INTERPRETED, jit, libdevice, tl, triton
 
-_BLOCK = 1_024
+# Values of one program: a piece of a wide row, or several narrow rows.
+_PROGRAM_ELEMENTS = 1_024
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
@@ -47,25 +48,28 @@ def silu_mul_kernel(gate: Tensor, up: Tensor) -> Tensor:
     rows, *gate_layout = row_layout("swiglu", gate)
     up_layout = row_layout("swiglu", up)[1:]
     width = gate.shape[-1]
-    block = min(_BLOCK, triton.next_power_of_2(width))
+    block = min(_PROGRAM_ELEMENTS, triton.next_power_of_2(width))
+    block_rows = _PROGRAM_ELEMENTS // block
     blocks = triton.cdiv(width, block)
     launch(
         _silu_mul,
-        rows * blocks,
+        triton.cdiv(rows, block_rows) * blocks,
         gate.device,
-        (gate, up, out, width, blocks, *gate_layout, *up_layout),
+        (gate, up, out, rows, width, blocks, *gate_layout, *up_layout),
         LIBDEVICE=not INTERPRETED,
+        BLOCK_ROWS=block_rows,
         BLOCK=block,
-        num_warps=warps(block),
+        num_warps=warps(_PROGRAM_ELEMENTS),
     )
     return out
 
 
-@jit
+@jit("rows")
 def _silu_mul(  # type: ignore[no-untyped-def]
     gate,
     up,
     out,
+    rows,
     width,
     blocks,
     gate_inner,
@@ -75,18 +79,19 @@ def _silu_mul(  # type: ignore[no-untyped-def]
     up_outer_stride,
     up_inner_stride,
     LIBDEVICE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     dtype = out.dtype.element_ty
     program = tl.program_id(0).to(tl.int64)
-    row = program // blocks
+    row = (program // blocks) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = (program % blocks) * BLOCK + tl.arange(0, BLOCK)
-    mask = column < width
+    mask = (row < rows)[:, None] & (column < width)[None, :]
     start = (row // gate_inner) * gate_outer_stride + (row % gate_inner) * gate_inner_stride
-    wide = tl.load(gate + start + column, mask=mask, other=0.0).to(tl.float32)
+    wide = tl.load(gate + start[:, None] + column[None, :], mask=mask, other=0.0).to(tl.float32)
     start = (row // up_inner) * up_outer_stride + (row % up_inner) * up_inner_stride
-    factor = tl.load(up + start + column, mask=mask, other=0.0).to(tl.float32)
+    factor = tl.load(up + start[:, None] + column[None, :], mask=mask, other=0.0).to(tl.float32)
     # PyTorch's exponential on CUDA; Triton's own is an approximation, and the interpreter has no libdevice.
     power = libdevice.exp(-wide) if LIBDEVICE else tl.exp(-wide)
     activated = tl.div_rn(wide, 1.0 + power).to(dtype).to(tl.float32)
-    tl.store(out + row * width + column, (activated * factor).to(dtype), mask=mask)
+    tl.store(out + row[:, None] * width + column[None, :], (activated * factor).to(dtype), mask=mask)

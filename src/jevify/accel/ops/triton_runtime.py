@@ -21,12 +21,18 @@ except ImportError:
 __all__ = ["INTERPRETED", "failure", "jit", "libdevice", "missing_tools", "tl", "triton", "unavailable"]
 
 
-def jit(function: Callable[..., None]) -> Any:
-    """Make a Triton kernel of `function`; without Triton it stays a function that nobody may call."""
-    return triton.jit(function) if triton is not None else function
+def jit(*varying: str) -> Callable[[Callable[..., None]], Any]:
+    """Make a Triton kernel of a function; without Triton it stays a function that nobody may call.
+
+    varying: integer arguments whose value changes from call to call. Triton compiles a kernel again for integers that
+    are 1 or a multiple of 16, which must not happen in the middle of serving or of a graph capture.
+    """
+    if triton is None:
+        return lambda function: function
+    return triton.jit(do_not_specialize=varying)
 
 
-@jit
+@jit()
 def _probe_kernel(cell) -> None:  # type: ignore[no-untyped-def]
     tl.store(cell, 1.0)
 
