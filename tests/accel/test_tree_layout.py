@@ -19,18 +19,22 @@ TILE = Tile(16, 16, 1, 1)
 def walk(item, spans, ends, carried, block_n):
     """Key slots of every row of one item, in the kernel's order and by its arithmetic."""
     rows = {row: [] for row in range(item["start"], item["stop"])}
-    listed = [(begin, end, end, False) for begin, end in spans[item["lo"] : item["mid"]]]
-    listed += [(begin, end, end, True) for begin, end in spans[item["mid"] : item["hi"]]]
-    listed.append((item["local"], item["stop"], item["whole"], True))
+    carried_spans, own_spans = spans[item["lo"] : item["mid"]], spans[item["mid"] : item["hi"]]
+    ranges = [(list(range(*span)), span[1] - span[0], 0) for span in carried_spans]
+    ranges += [(list(range(*span)), span[1] - span[0], 1) for span in own_spans[:-1]]
+    last = range(*own_spans[-1]) if own_spans else range(0)
+    joined = [*last, *range(item["local"], item["stop"])]
+    ranges.append((joined, len(last) + item["whole"] - item["local"], 1))
     walked = 0
-    for begin, end, whole, own in listed:
-        start = max(begin, begin + item["first"] - walked)
-        stop = min(end, begin + item["last"] - walked)
-        full = start + max(min(whole, stop) - start, 0) // block_n * block_n
+    for keys, whole, own in ranges:
+        begin = max(item["first"] - walked, 0)
+        finish = min(item["last"] - walked, len(keys))
+        full = begin + max(min(whole, finish) - begin, 0) // block_n * block_n
         for row, seen in rows.items():
-            seen += [key + own * carried for key in range(start, full)]
-            seen += [key + own * carried for key in range(full, stop) if not own or key <= row < ends[key]]
-        walked += end - begin
+            seen += [keys[at] + own * carried for at in range(begin, full)]
+            masked = [keys[at] for at in range(full, finish)]
+            seen += [key + own * carried for key in masked if not own or key <= row < ends[key]]
+        walked += len(keys)
     return rows
 
 

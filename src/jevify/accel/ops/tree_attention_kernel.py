@@ -20,7 +20,7 @@ LOG2_E = 1.4426950408889634
 MERGE_ROWS = 16
 
 
-@jit
+@jit()
 def _chunk(  # type: ignore[no-untyped-def]
     q,
     acc,
@@ -30,6 +30,9 @@ def _chunk(  # type: ignore[no-untyped-def]
     values,
     k_stride,
     v_stride,
+    start,
+    joint,
+    jump,
     at,
     stop,
     row,
@@ -41,16 +44,18 @@ def _chunk(  # type: ignore[no-untyped-def]
     OWN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Fold keys [at, at + BLOCK_N) into (acc, peak, total); MASKED ones stop at `stop` and, if OWN, obey `ends`."""
-    step = tl.arange(0, BLOCK_N)
+    """Fold keys [at, at + BLOCK_N) of a range into acc, peak and total.
+
+    MASKED ones end at `stop` and, if OWN, are seen by the rows that `ends` says.
+    """
+    step = at + tl.arange(0, BLOCK_N)
     d = tl.arange(0, HEAD_DIM)
-    # 64-bit in the scalar only: the steps inside a chunk fit 32 bits and stay out of the loop.
-    k_at = keys + tl.cast(at, tl.int64) * k_stride + (step[None, :] * k_stride + d[:, None])
-    v_at = values + tl.cast(at, tl.int64) * v_stride + (step[:, None] * v_stride + d[None, :])
-    n = at + step
-    inside = n < stop
+    n = start + step + tl.where(step < joint, 0, jump)
+    inside = step < stop
+    k_at = keys + n.to(tl.int64)[None, :] * k_stride + d[:, None]
+    v_at = values + n.to(tl.int64)[:, None] * v_stride + d[None, :]
     k = tl.load(k_at, mask=inside[None, :], other=0.0) if MASKED else tl.load(k_at)
-    score = tl.dot(q, k, input_precision=PRECISION) * scale
+    score = tl.dot(q, k, input_precision=PRECISION)
     if MASKED:
         if OWN:
             end = tl.load(ends + n, mask=inside, other=0)
@@ -58,10 +63,10 @@ def _chunk(  # type: ignore[no-untyped-def]
         else:
             seen = inside[None, :]
         score = tl.where(seen, score, float("-inf"))
-    top = tl.maximum(peak, tl.max(score, 1))
+    top = tl.maximum(peak, tl.max(score, 1) * scale)
     # A row that has seen no key yet must not compute -inf - -inf.
     base = tl.where(top == float("-inf"), 0.0, top) if MASKED else top
-    weight = tl.exp2(score - base[:, None])
+    weight = tl.exp2(score * scale - base[:, None])
     fade = tl.exp2(peak - base)
     total = total * fade + tl.sum(weight, 1)
     acc = acc * fade[:, None]
@@ -71,7 +76,7 @@ def _chunk(  # type: ignore[no-untyped-def]
     return acc, top, total
 
 
-@jit
+@jit()
 def _walk(  # type: ignore[no-untyped-def]
     q,
     acc,
@@ -99,34 +104,41 @@ def _walk(  # type: ignore[no-untyped-def]
     OWN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Fold spans[lo:hi] and, if OWN, keys [local, row_stop); `walked` keys of the item's walk lie before them."""
-    for index in range(lo, hi + OWN):
+    """Fold spans[lo:hi] and, if OWN, keys [local, row_stop); `walked` keys of the item's walk lie before them.
+
+    The last span and the pass's own keys are one range with a jump in it: short branches then need no more than one
+    loop over whole chunks and one over masked ones.
+    """
+    for index in range(lo, tl.maximum(hi, lo + OWN)):
         listed = index < hi
         start = tl.load(spans + index, mask=listed, other=0)
-        stop = tl.load(spans + span_stride + index, mask=listed, other=0)
-        seen_by_all = stop
+        joint = tl.load(spans + span_stride + index, mask=listed, other=0) - start
+        jump = 0
+        seen_by_all = joint
+        size = joint
         if OWN:
-            start = tl.where(listed, start, local)
-            stop = tl.where(listed, stop, row_stop)
-            seen_by_all = tl.where(listed, stop, whole)
-        begin = tl.maximum(start, start + first - walked)
-        finish = tl.minimum(stop, start + last - walked)
+            closing = index + 1 >= hi
+            jump = tl.where(closing, local - start - joint, 0)
+            seen_by_all += tl.where(closing, whole - local, 0)
+            size += tl.where(closing, row_stop - local, 0)
+        begin = tl.maximum(first - walked, 0)
+        finish = tl.minimum(last - walked, size)
         full = begin + tl.maximum(tl.minimum(seen_by_all, finish) - begin, 0) // BLOCK_N * BLOCK_N
         for at in range(begin, full, BLOCK_N):
             acc, peak, total = _chunk(
-                q, acc, peak, total, keys, values, k_stride, v_stride, at, finish, row, ends, scale,
+                q, acc, peak, total, keys, values, k_stride, v_stride, start, joint, jump, at, finish, row, ends, scale,
                 HEAD_DIM, BLOCK_N, False, OWN, PRECISION,
             )  # fmt: skip
         for at in range(full, finish, BLOCK_N):
             acc, peak, total = _chunk(
-                q, acc, peak, total, keys, values, k_stride, v_stride, at, finish, row, ends, scale,
+                q, acc, peak, total, keys, values, k_stride, v_stride, start, joint, jump, at, finish, row, ends, scale,
                 HEAD_DIM, BLOCK_N, True, OWN, PRECISION,
             )  # fmt: skip
-        walked += stop - start
+        walked += size
     return acc, peak, total, walked
 
 
-@jit
+@jit()
 def _attend(  # type: ignore[no-untyped-def]
     q_ptr,
     k_ptr,
@@ -217,7 +229,7 @@ def _attend(  # type: ignore[no-untyped-def]
         tl.store(out_at, acc.to(out_ptr.dtype.element_ty), mask=alive[:, None])
 
 
-@jit
+@jit()
 def _merge(  # type: ignore[no-untyped-def]
     partial_ptr,
     out_ptr,
