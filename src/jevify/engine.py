@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from jevify.accel.graphs import CaptureSpace, GraphPool
 from jevify.accel.stages import StageTimer
 from jevify.decide.chat import ChatEncoder
 from jevify.decide.compile import CompiledRequest, Limits, compile_request
@@ -23,6 +24,7 @@ from jevify.decide.settings import DecideSettings
 from jevify.decide.workflow import Workflow
 from jevify.errors import InputError, SettingError
 from jevify.models.catalog import DEFAULT_MODEL, locate
+from jevify.models.lm.attention import pick_attention
 from jevify.models.lm.dense import DenseDecoder
 from jevify.models.lm.fused import Fusion, model_ops
 from jevify.models.lm.load import Checkpoint, load_config, load_model, load_tokenizer, pick_device, pick_dtype
@@ -33,7 +35,8 @@ Mode = Literal["parallel", "independent"]
 Questions = Workflow | Mapping[str, Any]
 
 _LOCKS: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
-_LOCKS_GUARD = threading.Lock()
+_SPACES: "WeakKeyDictionary[Any, CaptureSpace]" = WeakKeyDictionary()
+_GUARD = threading.Lock()
 _WARMUP = (
     "The parcel arrived two days late and the box was torn.",
     {"warmup": {"type": "noul", "instructions": "Is the customer unhappy?"}},
@@ -84,6 +87,9 @@ class DecisionEngine:
         self._head = AnswerHead(self._weights.head, self._weights.head_bias)
         self._executors: dict[str, Executor] = {}
         self._ops = model_ops(model, self.settings.fused_kernels)
+        self._attention, self._attention_fallback = pick_attention(
+            self._weights, self.settings.shared_attention, specialize_short=self.settings.specialize_short
+        )
         if self.settings.fused_kernels:
             # A model whose modules the kernels do not fit is refused now, not at its first request.
             self._executor(self.settings.executor)
@@ -184,7 +190,7 @@ class DecisionEngine:
 
     @property
     def _lock(self) -> threading.RLock:
-        with _LOCKS_GUARD:
+        with _GUARD:
             return _LOCKS.setdefault(self._model, threading.RLock())
 
     def _compile(self, context: Any, questions: Questions) -> CompiledRequest:
@@ -242,8 +248,14 @@ class DecisionEngine:
     def _build_executor(self, name: str) -> Executor:
         settings = self.settings
         if name == "packed":
-            decoder = DenseDecoder(self._weights, self._ops)
-            return PackedExecutor(decoder, self._head, token_budget=settings.token_budget)
+            decoder = DenseDecoder(self._weights, self._ops, self._attention)
+            return PackedExecutor(
+                decoder,
+                self._head,
+                token_budget=settings.token_budget,
+                graphs=self._graph_pool(),
+                strict=settings.strict,
+            )
         if name == "forked":
             return ForkedExecutor(
                 self._model,
@@ -255,6 +267,16 @@ class DecisionEngine:
                 fusion=Fusion(self._model, self._ops) if settings.fused_kernels else None,
             )
         return IndependentExecutor(self._model, self._head, float32=name == "oracle")
+
+    def _graph_pool(self) -> GraphPool | None:
+        if not self.settings.cuda_graphs or self._device_type == "cpu":
+            return None
+        with _GUARD:
+            if self._model not in _SPACES:
+                _SPACES[self._model] = CaptureSpace(self._model.device)
+        settings = self.settings
+        budget = settings.graph_budget_mb * 2**20
+        return GraphPool(_SPACES[self._model], max_graphs=settings.max_graphs, budget_bytes=budget)
 
     def _metadata(self, name: str, mode: Mode) -> dict[str, Any]:
         settings = self.settings
@@ -285,7 +307,12 @@ class DecisionEngine:
                 "branch_batch_size": settings.branch_batch_size,
             }
         if name == "packed":
-            active |= {"token_budget": settings.token_budget}
+            active |= {
+                "token_budget": settings.token_budget,
+                "shared_attention": self._attention.name,
+                "shared_attention_reason": self._attention_fallback,
+                "cuda_graphs": settings.cuda_graphs and self._device_type == "cuda",
+            }
         return {
             **active,
             "fused_kernels": list(self._ops.kernels),

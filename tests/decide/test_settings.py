@@ -109,11 +109,11 @@ def test_fused_kernels_are_refused_with_the_reason_where_they_cannot_run(monkeyp
     assert settings.resolved("cpu", PRESET).fused_kernels == ("rope",)
     monkeypatch.setattr(triton_runtime, "INTERPRETED", False)
     assert settings.resolved("cuda", PRESET).fused_kernels == ("rope",)
-    with pytest.raises(SettingError, match="^--fused-kernels rope: kernels need a CUDA device"):
+    with pytest.raises(SettingError, match=r"^--fused-kernels rope: kernels need a CUDA device"):
         settings.resolved("cpu", PRESET)
     monkeypatch.setattr(triton_runtime, "triton", None)
     for device in ("cpu", "cuda"):
-        with pytest.raises(SettingError, match="^--fused-kernels rope: Triton is not installed; pip install"):
+        with pytest.raises(SettingError, match=r"^--fused-kernels rope: Triton is not installed; pip install"):
             settings.resolved(device, PRESET)
 
 
