@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import kernel_cases as cases
-from exactness import Exactness, exactness
 from jevify.accel.ops import KERNELS, opset, triton_runtime
 from jevify.accel.ops.opset import OpSet, fused_ops
 from jevify.accel.ops.rms_norm import residual_rms_norm_kernel, rms_norm_kernel
@@ -17,6 +16,7 @@ from jevify.accel.ops.rope import norm_rope, norm_rope_kernel
 from jevify.accel.ops.rows import row_layout
 from jevify.accel.ops.swiglu import silu_mul_kernel, swiglu_kernel
 from jevify.errors import SettingError
+from jevify.evidence.kernels import Exactness, exactness
 
 pytestmark = [
     pytest.mark.cpu,
@@ -176,7 +176,11 @@ def test_the_norm_kernel_serves_every_norm_that_has_no_kernel_of_its_own():
 @pytest.mark.parametrize(
     ("kernels", "options", "message"),
     [
-        (("rope", "gelu"), {}, "fused kernel 'gelu' is not known; the kernels are rmsnorm, swiglu, rope, residual_norm"),
+        (
+            ("rope", "gelu"),
+            {},
+            "fused kernel 'gelu' is not known; the kernels are rmsnorm, swiglu, rope, residual_norm",
+        ),
         (("swiglu",), {"dtype": torch.float64}, "fused kernel swiglu: torch.float64 is not supported"),
         (("rope",), {"head_size": 7}, "fused kernel rope: heads of 7 values cannot be rotated"),
         (("rmsnorm",), {"widths": (8, 70_000)}, "fused kernel rmsnorm: rows of 70000 values are wider than 65536"),

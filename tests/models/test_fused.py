@@ -83,9 +83,7 @@ def test_a_cache_padding_and_both_attentions(family, attention):
         cache = DynamicCache(config=model.config)
         with torch.no_grad():
             model.base_model(IDS, use_cache=True, **{cache_argument(model): cache})
-            output = model.base_model(
-                IDS[:, :4], attention_mask=mask, use_cache=True, **{cache_argument(model): cache}
-            )
+            output = model.base_model(IDS[:, :4], attention_mask=mask, use_cache=True, **{cache_argument(model): cache})
         assert cache.get_seq_length() == 13
         return output.last_hidden_state
 
