@@ -170,14 +170,14 @@ def test_what_it_does_not_take_is_refused_by_name():
     cases = [
         ((q.double(), k.double(), v.double(), layout, 1.0), "float64"),
         ((q[..., :8], k[..., :8], v[..., :8], layout, 1.0), "head sizes"),
-        ((q[1:], k, v, layout, 1.0), "76 rows"),
-        ((q, k[1:], v, layout, 1.0), "76 rows"),
-        ((q, k, v.half(), layout, 1.0), "v must be"),
-        ((q, k, v[:, [0, 0]], layout, 1.0), "heads like k"),
+        ((q[1:], k, v, layout, 1.0), "76, heads, D"),
+        ((q, k[1:], v, layout, 1.0), "76, heads, D"),
+        ((q, k, v.half(), layout, 1.0), "share dtype"),
+        ((q, k, v[:, [0, 0]], layout, 1.0), "as many heads"),
         ((torch.cat((q, q), 1), k, v, layout, 1.0), "not for these heads"),
         ((q, k, v.transpose(0, 2).contiguous().transpose(0, 2), layout, 1.0), "contiguous"),
         ((q, k, v, layout, 0.0), "scale"),
-        ((q, k, v, layout, 1.0, (k, v)), "carried keys must have the layout's 0 rows"),
+        ((q, k, v, layout, 1.0, (k, v)), "carried keys and values must be .0,"),
     ]
     for arguments, message in cases:
         with pytest.raises(ValueError, match=message):

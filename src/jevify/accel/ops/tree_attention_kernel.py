@@ -291,18 +291,21 @@ def fused_tree_attention(
     Raises ValueError on anything else, and Triton's own error when the tile needs more than the device has.
     """
     shape, tile = layout.shape, layout.shape.tile
-    if carried is None:
-        past_k, past_v, k, v = k[: shape.carried], v[: shape.carried], k[shape.carried :], v[shape.carried :]
-    else:
-        past_k, past_v = carried
-    _check(q, k, v, past_k, past_v, layout, scale)
+    if carried is None and shape.carried:
+        _check_rows("k and v", shape.carried + shape.rows, k, v)
+        carried, k, v = (k[: shape.carried], v[: shape.carried]), k[shape.carried :], v[shape.carried :]
+    _check(q, k, v, carried, layout, scale)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     heads, kv_heads, head_dim = q.shape[1], k.shape[1], q.shape[2]
     group = heads // kv_heads
     if not shape.items:
         return out
-    items, spans, ends, merges = shape.sections(layout.table)
-    partials = torch.empty((shape.parts, kv_heads, tile.block_m, head_dim + 2), dtype=torch.float32, device=q.device)
+    past_k, past_v = carried or (k, v)
+    items, spans, ends, merges = layout.sections
+    partials = out
+    if shape.parts:
+        room = (shape.parts, kv_heads, tile.block_m, head_dim + 2)
+        partials = torch.empty(room, dtype=torch.float32, device=q.device)
     _attend[(shape.items * kv_heads,)](
         q, k, v, past_k, past_v, out, partials, items, shape.items, spans, shape.spans, ends,
         *_strides(q, k, v, past_k, past_v, out), scale * LOG2_E,
@@ -322,33 +325,34 @@ def _strides(*tensors: Tensor) -> list[int]:
     return [stride for tensor in tensors for stride in tensor.stride()[:2]]
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, layout: TreeLayout, scale: float) -> None:
-    shape = layout.shape
-    given = {
-        "q": (q, shape.rows),
-        "k": (k, shape.rows),
-        "v": (v, shape.rows),
-        "carried keys": (past_k, shape.carried),
-        "carried values": (past_v, shape.carried),
-    }
-    for name, (tensor, rows) in given.items():
-        if tensor.ndim != 3 or tensor.shape[2] != q.shape[2] or tensor.dtype != q.dtype or tensor.device != q.device:
-            raise ValueError(f"{name} must be [rows, heads, {q.shape[-1]}] of {q.dtype} on {q.device}")
-        if tensor.shape[0] != rows:
-            raise ValueError(f"{name} must have the layout's {rows} rows, not {tensor.shape[0]}")
-        if tensor.shape[1] != k.shape[1] and tensor is not q:
-            raise ValueError(f"{name} must have {k.shape[1]} heads like k, not {tensor.shape[1]}")
+def _check_rows(name: str, rows: int, *tensors: Tensor) -> None:
+    if any(tensor.ndim != 3 or tensor.shape[0] != rows for tensor in tensors):
+        raise ValueError(f"{name} must be [{rows}, heads, D]: the layout's rows")
+
+
+def _check(
+    q: Tensor, k: Tensor, v: Tensor, carried: tuple[Tensor, Tensor] | None, layout: TreeLayout, scale: float
+) -> None:
+    shape, table = layout.shape, layout.table
+    _check_rows("q, k and v", shape.rows, q, k, v)
+    tensors = (q, k, v, *carried) if carried else (q, k, v)
+    if carried:
+        _check_rows("the carried keys and values", shape.carried, *tensors[3:])
+    dtype, device, (_, heads, head_dim), kv_heads = q.dtype, q.device, q.shape, k.shape[1]
+    for tensor in tensors:
+        if tensor.dtype != dtype or tensor.device != device or tensor.shape[2] != head_dim:
+            raise ValueError("queries, keys and values must share dtype, device and head size")
+        if tensor.shape[1] != kv_heads and tensor is not q:
+            raise ValueError("keys and values must have as many heads")
         if tensor.stride(2) != 1:
-            raise ValueError(f"{name} must be contiguous in its last dimension")
-        if not 0 <= tensor.stride(0) * shape.tile.block_n < 2**31:
-            raise ValueError(f"a chunk of {shape.tile.block_n} rows of {name} must span less than 2^31 elements")
-    if q.dtype not in DTYPES or q.shape[2] not in HEAD_DIMS:
-        raise ValueError(f"tree attention takes {DTYPES} and head sizes {HEAD_DIMS}, not {q.dtype} and {q.shape[2]}")
-    if not k.shape[1] or not q.shape[1] or q.shape[1] % k.shape[1]:
-        raise ValueError(f"{q.shape[1]} query heads are not a multiple of {k.shape[1]} key heads")
-    if shape.tile.rows(q.shape[1] // k.shape[1]) != shape.tile_rows:
+            raise ValueError("queries, keys and values must be contiguous in their last dimension")
+    if dtype not in DTYPES or head_dim not in HEAD_DIMS:
+        raise ValueError(f"tree attention takes {DTYPES} and head sizes {HEAD_DIMS}, not {dtype} and {head_dim}")
+    if not kv_heads or not heads or heads % kv_heads:
+        raise ValueError(f"{heads} query heads are not a multiple of {kv_heads} key heads")
+    if shape.tile.rows(heads // kv_heads) != shape.tile_rows:
         raise ValueError(f"the layout holds tiles of {shape.tile_rows} rows, not for these heads")
-    if layout.table.device != q.device or layout.table.dtype != torch.int32 or not layout.table.is_contiguous():
-        raise ValueError(f"the layout's table must be contiguous int32 on {q.device}")
+    if table.device != device or table.dtype != torch.int32 or not table.is_contiguous():
+        raise ValueError(f"the layout's table must be contiguous int32 on {device}")
     if not 0 < scale < float("inf"):
         raise ValueError(f"the scale must be positive and finite, not {scale}")

@@ -7,6 +7,7 @@ siblings, or of a branch and its leaves, and still share one walk over the keys.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +100,11 @@ class TreeLayout:
 
     table: Tensor
     shape: LayoutShape
+
+    @cached_property
+    def sections(self) -> Sequence[Tensor]:
+        """The table's sections, see LayoutShape; viewed once for all layers."""
+        return self.shape.sections(self.table)
 
     def to(self, device: torch.device | str) -> "TreeLayout":
         """The layout on `device`, in one copy. A graph's owner copies `table` into a buffer of its own instead."""
