@@ -176,6 +176,7 @@ def test_what_it_does_not_take_is_refused_by_name():
         ((q, k, v[:, [0, 0]], layout, 1.0), "as many heads"),
         ((torch.cat((q, q), 1), k, v, layout, 1.0), "not for these heads"),
         ((q, k, v.transpose(0, 2).contiguous().transpose(0, 2), layout, 1.0), "contiguous"),
+        ((q.clone().requires_grad_(), k, v, layout, 1.0), "no backward"),
         ((q, k, v, layout, 0.0), "scale"),
         ((q, k, v, layout, 1.0, (k, v)), "carried keys and values must be .0,"),
     ]

@@ -6,6 +6,8 @@ head share a tile, so that a handful of rows fills a matrix product and keys are
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 
@@ -177,7 +179,7 @@ def _attend(  # type: ignore[no-untyped-def]
     # One grid axis: the others end at 65,535. Key heads innermost, so that the longest items start first for all.
     program = tl.program_id(0)
     item = items + program // KV_HEADS
-    kv_head = program % KV_HEADS
+    kv_head = (program % KV_HEADS).to(tl.int64)
     row_start = tl.load(item)
     row_stop = tl.load(item + item_stride)
     if row_start == row_stop:
@@ -245,7 +247,7 @@ def _merge(  # type: ignore[no-untyped-def]
 ):
     program = tl.program_id(0)
     merge = merges + program // (KV_HEADS * (BLOCK_M // ROWS))
-    kv_head = program // (BLOCK_M // ROWS) % KV_HEADS
+    kv_head = (program // (BLOCK_M // ROWS) % KV_HEADS).to(tl.int64)
     row_start = tl.load(merge)
     row_stop = tl.load(merge + merge_stride)
     part = tl.load(merge + 2 * merge_stride)
@@ -306,19 +308,27 @@ def fused_tree_attention(
     if shape.parts:
         room = (shape.parts, kv_heads, tile.block_m, head_dim + 2)
         partials = torch.empty(room, dtype=torch.float32, device=q.device)
-    _attend[(shape.items * kv_heads,)](
-        q, k, v, past_k, past_v, out, partials, items, shape.items, spans, shape.spans, ends,
-        *_strides(q, k, v, past_k, past_v, out), scale * LOG2_E,
-        KV_HEADS=kv_heads, GROUP=group, HEAD_DIM=head_dim, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
-        CARRIED=shape.carried > 0, PARTS=shape.parts > 0, PRECISION="ieee",
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-    if shape.merges:
-        _merge[(shape.merges * kv_heads * (tile.block_m // MERGE_ROWS),)](
-            partials, out, merges, shape.merges, *_strides(out),
-            KV_HEADS=kv_heads, GROUP=group, HEAD_DIM=head_dim, BLOCK_M=tile.block_m, ROWS=MERGE_ROWS, num_warps=4,
+    with _current(q.device):
+        _attend[(shape.items * kv_heads,)](
+            q, k, v, past_k, past_v, out, partials, items, shape.items, spans, shape.spans, ends,
+            *_strides(q, k, v, past_k, past_v, out), scale * LOG2_E,
+            KV_HEADS=kv_heads, GROUP=group, HEAD_DIM=head_dim, BLOCK_M=tile.block_m, BLOCK_N=tile.block_n,
+            CARRIED=shape.carried > 0, PARTS=shape.parts > 0, PRECISION="ieee",
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
+        if shape.merges:
+            _merge[(shape.merges * kv_heads * (tile.block_m // MERGE_ROWS),)](
+                partials, out, merges, shape.merges, *_strides(out),
+                KV_HEADS=kv_heads, GROUP=group, HEAD_DIM=head_dim, BLOCK_M=tile.block_m, ROWS=MERGE_ROWS, num_warps=4,
+            )  # fmt: skip
     return out
+
+
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    """Makes `device` the current one, which is where Triton launches."""
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        return torch.cuda.device(device)
+    return nullcontext()
 
 
 def _strides(*tensors: Tensor) -> list[int]:
@@ -346,6 +356,8 @@ def _check(
             raise ValueError("keys and values must have as many heads")
         if tensor.stride(2) != 1:
             raise ValueError("queries, keys and values must be contiguous in their last dimension")
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise ValueError("tree attention has no backward; call it under torch.inference_mode or no_grad")
     if dtype not in DTYPES or head_dim not in HEAD_DIMS:
         raise ValueError(f"tree attention takes {DTYPES} and head sizes {HEAD_DIMS}, not {dtype} and {head_dim}")
     if not kv_heads or not heads or heads % kv_heads:
