@@ -60,12 +60,16 @@ def test_kernels_can_run_here():
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)
-@pytest.mark.parametrize("width", [1, 123, 576, 1_536, 2_048, 5_120, 8_192, 65_536])
+@pytest.mark.parametrize("width", [1, 123, 576, 1_536, 5_120, 16_384])
 @pytest.mark.parametrize(("rows", "pad"), [(0, 0), (1, 0), (5, 3), (123, 8), (2_490, 0)])
 def test_norms(rows, width, pad, dtype):
     found, wanted = cases.norm_pair(rows, width, dtype, "cuda", pad)
     assert_close(found, wanted)
     assert exactness(found[2], wanted[2]) == EXACT
+
+
+def test_the_widest_norm():
+    assert_close(*cases.norm_pair(7, norm.MAX_WIDTH, torch.bfloat16, "cuda"))
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)

@@ -1,4 +1,4 @@
-"""Each fused kernel beside its reference on one model's shapes: what to time, the bytes it must move, how exact it is."""
+"""Each fused kernel beside its reference on a model's shapes: what to time, the bytes to move, how exact it is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
