@@ -20,9 +20,10 @@ def fuse(model: Any, kernels: Collection[str] = KERNELS) -> "Fusion":
 
     kernels: any of rmsnorm, swiglu, rope, residual_norm. For inference only: the kernels have no backward. Mutates the
     instance (`with fuse(model): ...` undoes it at the end), not its class, its weights or any other model. Hooks keep
-    working, except on what a kernel absorbs: the activation (swiglu) and the norms of queries and keys (rope). Until undone,
-    whoever calls the model gets the kernels, the oracle of an engine on it included; an engine's own `fused_kernels`
-    are on only while it runs. Raises SettingError for a kernel that cannot run here, UnsupportedModelError for a model these adapters do not know.
+    working, except on what a kernel absorbs: the activation (swiglu) and the norms of queries and keys (rope). Until
+    undone, whoever calls the model gets the kernels, the oracle of an engine on it included; an engine's own
+    `fused_kernels` are on only while it runs. Raises SettingError for a kernel that cannot run here, and
+    UnsupportedModelError for a model these adapters do not know.
     """
     fusion = Fusion(model, model_ops(model, kernels))
     fusion.apply()
