@@ -59,15 +59,15 @@ def test_a_decision_says_all_that_it_should(engine):
         "forward_calls": 2,
     }
     assert {key: metadata[key] for key in expected} == expected
-    assert list(metadata["stages_ms"]) == ["prepare", "prefill", "branches", "scoring", "total"]
+    assert list(metadata["stages_ms"]) == ["prepare", "wait", "prefill", "branches", "scoring", "total"]
     active = metadata["optimizations"]
-    assert (active["efficient_cache"], active["length_grouping"], active["branch_batch_size"]) == (
+    assert (active["efficient_cache"], active["length_aware"], active["branch_batch_size"]) == (
         True,
         True,
         8,
     )
     assert active["fallbacks"] == {}
-    assert active["counters"]["reordered_requests"] >= 0
+    assert active["counters"]["padded_tokens"] == 3 * max(tokens) - sum(tokens)
 
 
 def test_questions_may_be_a_workflow_or_plain_dicts(engine):
@@ -88,6 +88,7 @@ def test_executors_and_modes_agree(engine, settings, encoding):
     assert independent["metadata"]["mode"] == "independent"
     assert independent["metadata"]["executor"] == "independent"
     assert independent["metadata"]["optimizations"] == {}
+    assert independent["metadata"]["shared_prefix_tokens"] == 0
 
 
 def test_many_requests_share_one_packed_pass(engine):
@@ -164,11 +165,73 @@ def test_attention_that_the_model_was_not_loaded_with_is_refused(engine):
         engine.with_settings(attention="eager")
 
 
-def test_a_moved_model_is_refused():
-    engine = DecisionEngine(tiny.model("llama"), tiny.tokenizer(), name="tiny")
-    engine._model.to(torch.float64)
+@pytest.mark.parametrize("executor", ["forked", "packed"])
+def test_a_moved_model_is_refused_until_a_new_engine_is_built(executor):
+    model = tiny.model("llama")
+    engine = DecisionEngine(model, tiny.tokenizer(), name="tiny", executor=executor)
+    before = flat(engine.decide(CONTEXT, QUESTIONS))
+    model.to(torch.bfloat16)
     with pytest.raises(InputError, match="build a new DecisionEngine"):
         engine.decide(CONTEXT, QUESTIONS)
+    fresh = DecisionEngine(model, tiny.tokenizer(), name="tiny", executor=executor)
+    assert flat(fresh.decide(CONTEXT, QUESTIONS)) == pytest.approx(before, abs=3e-2)
+    with pytest.raises(InputError, match="build a new DecisionEngine"):
+        engine.decide(CONTEXT, QUESTIONS)
+
+
+def test_replaced_rotary_frequencies_are_refused():
+    engine = DecisionEngine(tiny.model("llama"), tiny.tokenizer(), name="tiny")
+    rotary = engine._model.base_model.rotary_emb
+    rotary.inv_freq = rotary.inv_freq * 2
+    with pytest.raises(InputError, match="build a new DecisionEngine"):
+        engine.decide(CONTEXT, QUESTIONS)
+
+
+def test_clearing_reaches_every_engine_on_the_model():
+    engine = DecisionEngine(tiny.model("qwen2"), tiny.tokenizer(), name="tiny")
+    sibling = engine.with_settings(executor="packed")
+    sibling.decide(CONTEXT, QUESTIONS)
+    with torch.no_grad():
+        engine._model.lm_head.weight.mul_(1.5)
+    engine.clear_optimization_cache()
+    assert flat(sibling.decide(CONTEXT, QUESTIONS)) == pytest.approx(flat(engine.oracle(CONTEXT, QUESTIONS)), abs=1e-5)
+
+
+def test_a_model_in_training_mode_decides_like_any_other():
+    model = tiny.model("qwen2", attention_dropout=0.5).train()
+    engine = DecisionEngine(model, tiny.tokenizer(), name="tiny")
+    assert flat(engine.decide(CONTEXT, QUESTIONS)) == flat(engine.decide(CONTEXT, QUESTIONS))
+
+
+def test_an_interrupted_oracle_leaves_the_model_as_it_was(monkeypatch):
+    engine = DecisionEngine(tiny.model("qwen2", dtype=torch.bfloat16), tiny.tokenizer(), name="tiny")
+    before = flat(engine.decide(CONTEXT, QUESTIONS))
+    mlp = engine._model.base_model.layers[1].mlp
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    handle = mlp.down_proj.register_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        engine.oracle(CONTEXT, QUESTIONS)
+    handle.remove()
+    assert flat(engine.decide(CONTEXT, QUESTIONS)) == before
+
+
+def test_scores_that_are_not_numbers_are_a_failure_and_no_answer():
+    engine = DecisionEngine(tiny.model("qwen2"), tiny.tokenizer(), name="tiny")
+    with torch.no_grad():
+        engine._model.base_model.norm.weight.fill_(float("nan"))
+    with pytest.raises(JevifyError, match="scores that are not finite"):
+        engine.decide(CONTEXT, QUESTIONS)
+
+
+def test_settings_idle_on_another_executor_go_back_to_their_defaults(engine):
+    special = engine.with_settings(branch_batch_size=4, efficient_cache=False)
+    packed = special.with_settings(executor="packed", token_budget=64)
+    assert (packed.settings.branch_batch_size, packed.settings.efficient_cache) == (8, True)
+    assert packed.with_settings(executor="forked").settings.token_budget == 8192
+    assert special.with_settings(temperature=2.0).settings.branch_batch_size == 4
 
 
 def test_low_precision_and_its_oracle():
@@ -214,8 +277,29 @@ def test_many_names_the_request_at_fault_and_runs_none(engine):
     with pytest.raises(InputError, match=r"^request 1: decide: \$.context: must not be empty"):
         engine.decide_many([(CONTEXT, QUESTIONS), ("", QUESTIONS)])
     assert engine.counters()["decisions"] == before
-    with pytest.raises(InputError, match="no request"):
-        engine.decide_many([])
+    for nothing in ([], (request for request in ())):
+        with pytest.raises(InputError, match="no request"):
+            engine.decide_many(nothing)
+    with pytest.raises(InputError, match=r"^request 1: decide: \$.context"):
+        engine.decide_many(request for request in [(CONTEXT, QUESTIONS), ("", QUESTIONS)])
+
+
+@pytest.mark.parametrize("requests", [5, None, "text", {"context": CONTEXT}])
+def test_many_takes_pairs(engine, requests):
+    with pytest.raises(InputError, match="requests must be a list of"):
+        engine.decide_many(requests)
+
+
+@pytest.mark.parametrize("request_", [None, (CONTEXT,), (CONTEXT, QUESTIONS, "extra")])
+def test_a_request_is_a_pair(engine, request_):
+    with pytest.raises(InputError, match="a request is a pair of context and questions"):
+        engine.decide_many([request_])
+
+
+@pytest.mark.parametrize("model", [None, 5, b"folder"])
+def test_a_model_is_named_by_text_or_path(model):
+    with pytest.raises(InputError, match="give a catalog name, a folder or a hub id"):
+        DecisionEngine.from_pretrained(model)
 
 
 def test_an_unknown_mode_is_refused(engine):
@@ -237,7 +321,7 @@ def test_refusals_come_before_any_load(tmp_path, monkeypatch):
 def test_from_pretrained_reads_a_folder(tmp_path):
     tiny.model("qwen2").save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
-    engine = DecisionEngine.from_pretrained(str(tmp_path), local_files_only=True, executor="packed")
+    engine = DecisionEngine.from_pretrained(tmp_path, local_files_only=True, executor="packed")
     assert engine.decide(CONTEXT, QUESTIONS)["model"] == str(tmp_path)
     eager = DecisionEngine.from_pretrained(str(tmp_path), attention="eager", dtype="bfloat16")
     assert eager.decide(CONTEXT, QUESTIONS)["metadata"]["attention"] == "eager"
@@ -268,4 +352,6 @@ def test_warmup_runs_once_and_counts(engine):
 
 def test_graphs_on_a_cpu_are_a_counted_fallback(engine):
     decision = engine.with_settings(cuda_graphs=True).decide(CONTEXT, QUESTIONS)
-    assert "CUDA graphs need a CUDA device" in decision["metadata"]["optimizations"]["fallbacks"]["cuda_graphs"]
+    active = decision["metadata"]["optimizations"]
+    assert "CUDA graphs need a CUDA device" in active["fallbacks"]["cuda_graphs"]
+    assert active["counters"]["fallbacks"] == 1

@@ -1,10 +1,13 @@
 """The door: `from jevify.engine import DecisionEngine`."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
@@ -36,6 +39,7 @@ Questions = Workflow | Mapping[str, Any]
 
 _LOCKS: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
 _SPACES: "WeakKeyDictionary[Any, CaptureSpace]" = WeakKeyDictionary()
+_HEADS: "WeakKeyDictionary[Any, WeakSet[AnswerHead]]" = WeakKeyDictionary()
 _GUARD = threading.Lock()
 _WARMUP = (
     "The parcel arrived two days late and the box was torn.",
@@ -63,9 +67,9 @@ class DecisionEngine:
     ) -> None:
         """Wrap a loaded transformers model and tokenizer.
 
-        Mutates `model` once: its projections become views into merged tensors of the same values. chat: an encoder
-        already made for `tokenizer`, to save making it again. settings: fields of DecideSettings. Raises SettingError
-        or UnsupportedModelError.
+        Mutates `model`: it is put in eval mode without gradients, and its projections become views into merged tensors
+        of the same values. chat: an encoder already made for `tokenizer`, to save making it again. settings: fields of
+        DecideSettings. Raises SettingError or UnsupportedModelError.
         """
         self.name = name or model.name_or_path or type(model).__name__
         self.revision = revision
@@ -83,9 +87,13 @@ class DecisionEngine:
             max_label_tokens=self.settings.max_label_tokens,
         )
         with self._lock:
-            self._weights = merge(model)
+            self._weights = merge(model.eval().requires_grad_(False))
         self._head = AnswerHead(self._weights.head, self._weights.head_bias)
+        with _GUARD:
+            _HEADS.setdefault(model, WeakSet()).add(self._head)
         self._executors: dict[str, Executor] = {}
+        self._decisions = self._fallbacks = 0
+        self._graphs = self._graph_pool()
         self._ops = model_ops(model, self.settings.fused_kernels)
         self._attention, self._attention_fallback = pick_attention(
             self._weights, self.settings.shared_attention, specialize_short=self.settings.specialize_short
@@ -93,14 +101,13 @@ class DecisionEngine:
         if self.settings.fused_kernels:
             # A model whose modules the kernels do not fit is refused now, not at its first request.
             self._executor(self.settings.executor)
-        self._decisions = 0
 
     @classmethod
     def from_pretrained(
         cls,
-        model: str = DEFAULT_MODEL,
+        model: str | Path = DEFAULT_MODEL,
         *,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         dtype: str = "auto",
         revision: str | None = None,
         local_files_only: bool = False,
@@ -113,22 +120,28 @@ class DecisionEngine:
         without the weights is refused before they load. Raises InputError for what the user can mend, JevifyError
         when a checkpoint cannot be had.
         """
+        if not isinstance(model, str | Path):
+            raise InputError(f"model is {model!r}; give a catalog name, a folder or a hub id")
+        model = str(model)
         wanted = DecideSettings(**settings)
-        place = pick_device(device)
+        place = pick_device(str(device))
         kind = pick_dtype(dtype, place)
         wanted.resolved("cuda" if place.type == "cuda" else "cpu", preset_for(model))
         source = locate(model, revision=revision, local_files_only=local_files_only)
-        checkpoint = Checkpoint(source.path_or_id, source.revision, local_files_only)
+        checkpoint = Checkpoint(model, source.path_or_id, source.revision, local_files_only)
         config = load_config(checkpoint)
         tokenizer = load_tokenizer(checkpoint)
         chat = ChatEncoder(tokenizer, model)
         loaded = load_model(checkpoint, config, device=place, dtype=kind, attention=wanted.attention)
-        found = revision or getattr(loaded.config, "_commit_hash", None)
+        found = getattr(loaded.config, "_commit_hash", None) or revision
         return cls(loaded, tokenizer, name=model, revision=found, chat=chat, **settings)
 
     def with_settings(self, **settings: Any) -> "DecisionEngine":
-        """Another engine on the same model, tokenizer and weights, with these settings changed."""
-        changed = {**asdict(self.settings), **settings}
+        """Another engine on the same model, tokenizer and weights, with these settings changed.
+
+        A setting of this engine that does not act on the executor named here goes back to its default.
+        """
+        changed = {**asdict(self.settings.kept_by(settings.get("executor", self.settings.executor))), **settings}
         return DecisionEngine(
             self._model, self._tokenizer, name=self.name, revision=self.revision, chat=self._chat, **changed
         )
@@ -141,7 +154,7 @@ class DecisionEngine:
         """
         return self.decide_many([(context, questions)], mode=mode)[0]
 
-    def decide_many(self, requests: Sequence[tuple[Any, Questions]], *, mode: Mode = "parallel") -> list[Decision]:
+    def decide_many(self, requests: Iterable[tuple[Any, Questions]], *, mode: Mode = "parallel") -> list[Decision]:
         """Answer several requests together; the packed executor runs them in one pass where they fit.
 
         Results are in order. Every request is checked before any runs; an error names the request by its index. Stage
@@ -149,7 +162,9 @@ class DecisionEngine:
         """
         if mode not in ("parallel", "independent"):
             raise InputError(f"mode is {mode!r}; use parallel or independent")
-        return self._run(requests, "independent" if mode == "independent" else self.settings.executor, mode)
+        if isinstance(requests, str | Mapping) or not isinstance(requests, Iterable):
+            raise InputError(f"requests must be a list of (context, questions) pairs, not {type(requests).__name__}")
+        return self._run(list(requests), "independent" if mode == "independent" else self.settings.executor, mode)
 
     def oracle(self, context: Any, questions: Questions) -> Decision:
         """The reference answer: one question a forward, computed in fp32 on the same weights, module by module."""
@@ -165,20 +180,23 @@ class DecisionEngine:
         self.decide(context, questions if questions is not None else _WARMUP[1])
 
     def clear_optimization_cache(self) -> None:
-        """Drop everything derived from the weights: call it after changing them in place."""
-        with self._lock:
-            for executor in self._executors.values():
-                executor.clear()
-            self._head.clear()
+        """Drop all that derives from the weights, in every engine on the model: call it after an in-place change."""
+        with self._lock, _GUARD:
+            if self._graphs is not None:
+                self._graphs.clear()
+            for head in _HEADS[self._model]:
+                head.clear()
 
     def counters(self) -> dict[str, Any]:
         """Cumulative counters of this engine, by executor, and of its head-row cache."""
-        return {
-            "decisions": self._decisions,
-            "head_rows": asdict(self._head.counters),
-            "kernel_launches": dict(self._ops.launches),
-            **{name: dict(executor.counters()) for name, executor in self._executors.items()},
-        }
+        with self._lock:
+            return {
+                "decisions": self._decisions,
+                "fallbacks": self._fallbacks,
+                "head_rows": asdict(self._head.counters),
+                "kernel_launches": dict(self._ops.launches),
+                **{name: dict(executor.counters()) for name, executor in self._executors.items()},
+            }
 
     def _check_attention(self) -> None:
         loaded = self._model.config._attn_implementation
@@ -205,9 +223,11 @@ class DecisionEngine:
         if not requests:
             raise InputError("there is no request to decide")
         compiled = []
-        for index, (context, questions) in enumerate(requests):
+        for index, request in enumerate(requests):
             try:
-                compiled.append(self._compile(context, questions))
+                if not isinstance(request, tuple | list) or len(request) != 2:
+                    raise InputError(f"a request is a pair of context and questions, not {type(request).__name__}")
+                compiled.append(self._compile(*request))
             except InputError as error:
                 if len(requests) == 1:
                     raise
@@ -215,16 +235,21 @@ class DecisionEngine:
         return compiled
 
     def _run(self, requests: Sequence[tuple[Any, Questions]], name: str, mode: Mode) -> list[Decision]:
-        timer = StageTimer(torch.cuda.synchronize if self._device_type == "cuda" else lambda: None)
+        cuda = self._device_type == "cuda"
+        timer = StageTimer(partial(torch.cuda.synchronize, self._model.device) if cuda else lambda: None)
         with timer.stage("prepare"):
             compiled = self._compile_all(requests)
-        with self._lock:
+        with ExitStack() as held:
+            with timer.stage("wait"):
+                held.enter_context(self._lock)
             check_in_place(self._model, self._weights)
             executor = self._executor(name)
             before = executor.counters()["forward_calls"]
             scores = executor.run([request.plan for request in compiled], timer)
             calls = executor.counters()["forward_calls"] - before
             self._decisions += len(compiled)
+            if mode == "parallel":
+                self._fallbacks += len(self.settings.fallbacks(self._device_type))
             answers = [
                 answers_of(request.questions, branch_scores, self.settings.temperature)
                 for request, branch_scores in zip(compiled, scores, strict=True)
@@ -235,7 +260,7 @@ class DecisionEngine:
                 model=self.name,
                 answers=found,
                 probability_status=UNCALIBRATED,
-                metadata={**shared, **_request_metadata(request)},
+                metadata={**shared, **_request_metadata(request, shares=mode == "parallel")},
             )
             for request, found in zip(compiled, answers, strict=True)
         ]
@@ -253,7 +278,7 @@ class DecisionEngine:
                 decoder,
                 self._head,
                 token_budget=settings.token_budget,
-                graphs=self._graph_pool(),
+                graphs=self._graphs,
                 strict=settings.strict,
             )
         if name == "forked":
@@ -303,7 +328,7 @@ class DecisionEngine:
         if name == "forked":
             active |= {
                 "efficient_cache": settings.efficient_cache,
-                "length_grouping": settings.length_aware,
+                "length_aware": settings.length_aware,
                 "branch_batch_size": settings.branch_batch_size,
             }
         if name == "packed":
@@ -316,19 +341,21 @@ class DecisionEngine:
         return {
             **active,
             "fused_kernels": list(self._ops.kernels),
+            "strict": settings.strict,
             "fallbacks": settings.fallbacks(self._device_type),
             "counters": {
                 **self._executors[name].counters(),
+                "fallbacks": self._fallbacks,
                 "head_rows": asdict(self._head.counters),
                 "kernel_launches": dict(self._ops.launches),
             },
         }
 
 
-def _request_metadata(request: CompiledRequest) -> dict[str, Any]:
+def _request_metadata(request: CompiledRequest, *, shares: bool) -> dict[str, Any]:
     branches = zip(request.questions, request.question_tokens, request.plan.branches, strict=True)
     return {
-        "shared_prefix_tokens": len(request.plan.prefix),
+        "shared_prefix_tokens": len(request.plan.prefix) if shares else 0,
         "questions": {
             name: {"tokens": tokens, "label_tokens": [len(path) for path in branch.answers]}
             for name, tokens, branch in branches

@@ -1,5 +1,7 @@
 """Questions as prompt ids and answer paths."""
 
+import unicodedata
+
 import pytest
 
 import tiny
@@ -54,7 +56,7 @@ def test_letters_are_not_the_tokens_after_a_space(tokenizer):
 def test_beyond_26_options_two_letter_tokens_are_verified(tokenizer):
     made = encoder(tokenizer, "letters")
     with pytest.raises(
-        InputError, match=r"questions.q: 27 options, but this model has only (\d+) single-token letters"
+        InputError, match=r"\$.questions.q: 27 options, but this model has only (\d+) single-token letters"
     ):
         made.encode("q", "c", choice(*map(str, range(27))))
     made._letters = None
@@ -103,7 +105,7 @@ def test_255_labels(tokenizer):
 
 
 def test_a_long_label_is_refused_with_its_count(tokenizer):
-    with pytest.raises(InputError, match=r"questions.q: label 'a a a a a' takes (\d+) tokens, and the limit is 3"):
+    with pytest.raises(InputError, match=r"\$.questions.q: label 'a a a a a' takes (\d+) tokens, and the limit is 3"):
         encoder(tokenizer, "labels", limit=3).encode("q", "c", choice("a a a a a", "b"))
 
 
@@ -143,3 +145,25 @@ def test_a_tokenizer_without_truth_tokens_is_refused(tokenizer, monkeypatch):
     monkeypatch.setattr(QuestionEncoder, "_single_token", lambda self, texts: [])
     with pytest.raises(UnsupportedModelError, match="no single tokens for false and true"):
         encoder(tokenizer, "letters")
+
+
+def test_nesting_shows_in_tokens_too(tokenizer):
+    """A tokenizer that normalizes can make one label begin another that its text does not begin."""
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    made = encoder(tokenizer, "labels")
+    original = made._chat._encode_text
+    made._chat._encode_text = lambda text: original(unicodedata.normalize("NFC", text))
+    _, paths = made.encode("q", "c", choice("e\u0301", "\u00e9a", "zebra"))
+    assert paths[0][:-1] == paths[1][: len(paths[0]) - 1]
+    assert all(path[-1] == end for path in paths)
+
+
+def test_the_end_of_turn_does_not_count_against_the_limit(tokenizer):
+    made = encoder(tokenizer, "labels", limit=1)
+    _, paths = made.encode("q", "c", choice("t", "true"))
+    assert [len(path) for path in paths] == [2, 2]
+
+
+def test_odd_ids_are_quoted_in_errors(tokenizer):
+    with pytest.raises(InputError, match=r'^\$\.questions\["a\.b"\]: label'):
+        encoder(tokenizer, "labels", limit=1).encode("a.b", "c", choice("a a a", "b"))

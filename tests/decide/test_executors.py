@@ -21,7 +21,7 @@ from jevify.models.lm.dense import DenseDecoder
 from jevify.models.lm.weights import merge
 
 pytestmark = pytest.mark.cpu
-ORACLE_DIGEST = "84fb4d9cc35645897392979ef506de7249688f1f21cf6ad20a6ce16adf0f5a4e"
+ORACLE_DIGEST = "b3773f2209438a83c97ddec3566fb9413fab24b002e7d1aed65a7998dec5c9e4"
 
 
 def plans():
@@ -92,8 +92,12 @@ def test_every_executor_agrees_with_the_oracle(family, name, options):
     assert_same(found, wanted, 2e-5)
 
 
-def test_the_oracle_is_a_plain_log_softmax_of_transformers():
-    model = tiny.model("qwen2")
+@pytest.mark.parametrize("family", tiny.FAMILIES)  # tied and untied heads
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_oracle_is_a_plain_log_softmax_of_transformers(family, biased):
+    model = tiny.model(family)
+    if biased:
+        model.lm_head.bias = torch.nn.Parameter(torch.randn(model.lm_head.out_features), requires_grad=False)
     plan = plans()[0]
     found = relative(build("independent", model).run([plan], StageTimer()))
     for branch, ours in zip(plan.branches, found, strict=True):
@@ -187,15 +191,15 @@ class UnknownLayer(DynamicLayer):
 
 @pytest.fixture
 def unknown_layout(monkeypatch):
-    original = forked.DynamicCache
+    original = forked.new_cache
 
-    def made(config):
-        cache = original(config=config)
+    def made(model):
+        cache = original(model)
         for layer in cache.layers:
             layer.__class__ = UnknownLayer
         return cache
 
-    monkeypatch.setattr(forked, "DynamicCache", made)
+    monkeypatch.setattr(forked, "new_cache", made)
 
 
 @pytest.mark.usefixtures("unknown_layout")

@@ -213,3 +213,7 @@ def test_any_unicode_labels_survive_the_way_through_json(labels):
 )
 def test_json_paths_quote_odd_keys(loc, path):
     assert json_path(loc) == path
+
+
+def test_levels_may_be_a_tuple():
+    assert Score(criteria=("low", "high")).labels == ("0", "1")

@@ -32,6 +32,8 @@ def test_defaults_are_the_documented_ones():
         ({"token_budget": 8.5}, "--token-budget is 8.5"),
         ({"max_label_tokens": 2000}, "--max-label-tokens is 2000"),
         ({"max_questions": 0}, "--max-questions is 0"),
+        ({"fused_kernels": "rmsnorm"}, "fused_kernels is 'rmsnorm'; give a tuple of kernel names"),
+        ({"fused_kernels": None}, "fused_kernels is None; give a tuple of kernel names"),
         ({"strict": 1}, "strict is 1; use True or False"),
         ({"efficient_cache": "no"}, "efficient_cache is 'no'; use True or False"),
         ({"temperature": 0}, "--temperature is 0"),
@@ -90,6 +92,11 @@ def test_refused_at_construction(changes, message):
         (
             {"executor": "independent", "fused_kernels": ("rmsnorm", "rope")},
             "--fused-kernels rmsnorm rope has no effect on the independent executor; it acts on forked and packed",
+        ),
+        ({"executor": "independent", "cuda_graphs": True}, "--cuda-graphs has no effect on the independent executor"),
+        (
+            {"executor": "independent", "shared_attention": "off"},
+            "--shared-attention off has no effect on the independent",
         ),
         ({"cuda_graphs": True, "strict": True}, "--strict: --cuda-graphs needs a CUDA device"),
         ({"cuda_graphs": True, "attention": "eager"}, "--cuda-graphs needs --attention sdpa"),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, MistralConfig, Qwen2MoeConfig
 
 import tiny
@@ -80,15 +81,61 @@ def test_offload_and_wrapped_layers_are_refused():
 
 
 def test_a_missing_checkpoint_is_one_message(tmp_path):
-    nowhere = Checkpoint(str(tmp_path / "nowhere"), local_files_only=True)
+    nowhere = Checkpoint("nowhere", str(tmp_path / "nowhere"), local_files_only=True)
+    assert nowhere.options()["trust_remote_code"] is False
     for load in (load_config, load_tokenizer):
-        with pytest.raises(JevifyError, match="could not be loaded"):
+        with pytest.raises(JevifyError, match=r"of 'nowhere' could not be loaded.*jevify models pull nowhere"):
             load(nowhere)
+
+
+def load(folder):
+    checkpoint = Checkpoint("some model", str(folder), local_files_only=True)
+    config, cpu = load_config(checkpoint), torch.device("cpu")
+    return load_model(checkpoint, config, device=cpu, dtype=torch.float32, attention="sdpa")
+
+
+def test_missing_and_misshapen_tensors_are_refused_not_made_up(tmp_path):
+    tiny.model("qwen2").save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    tensors = load_file(weights)
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(JevifyError, match=r"1 tensors are missing .*: model\.layers\.1\.mlp\.up_proj\.weight"):
+        load(tmp_path)
+    tensors["model.layers.1.mlp.up_proj.weight"] = torch.zeros(3, 5)
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(JevifyError, match="weights of 'some model' could not be loaded"):
+        load(tmp_path)
+
+
+def test_pickled_weights_are_never_read(tmp_path):
+    model = tiny.model("qwen2")
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(JevifyError, match="weights of 'some model' could not be loaded"):
+        load(tmp_path)
+
+
+def test_a_broken_tokenizer_is_one_message(tmp_path):
+    tiny.tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": 7}')
+    with pytest.raises(JevifyError, match="tokenizer of 'some model' could not be loaded"):
+        load_tokenizer(Checkpoint("some model", str(tmp_path), local_files_only=True))
+
+
+def test_damaged_weights_are_one_message(tmp_path):
+    tiny.model("llama").save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"\xff" * 64 + weights.read_bytes()[64:])
+    checkpoint = Checkpoint("damaged", str(tmp_path), local_files_only=True)
+    config, cpu = load_config(checkpoint), torch.device("cpu")
+    with pytest.raises(JevifyError, match="weights of 'damaged' could not be loaded"):
+        load_model(checkpoint, config, device=cpu, dtype=torch.float32, attention="sdpa")
 
 
 def test_a_folder_without_weights_is_one_message(tmp_path):
     tiny.config("llama").save_pretrained(tmp_path)
-    checkpoint = Checkpoint(str(tmp_path), local_files_only=True)
+    checkpoint = Checkpoint("folder", str(tmp_path), local_files_only=True)
     with pytest.raises(JevifyError, match=r"weights of .* could not be loaded"):
         load_model(
             checkpoint,

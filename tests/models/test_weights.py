@@ -98,6 +98,16 @@ def test_float32_forward_equals_an_upcast_copy(family):
     check_in_place(low, merge(low))
 
 
+def test_a_moved_model_can_be_merged_again():
+    model = tiny.model("qwen2")
+    first = merge(model)
+    model.to(torch.bfloat16)
+    second = merge(model)
+    assert second is not first
+    assert second.layers[0].qkv.dtype is torch.bfloat16
+    check_in_place(model, second)
+
+
 def test_float32_forward_restores_after_an_error():
     low = tiny.model("llama", dtype=torch.bfloat16)
     weights = merge(low)

@@ -55,6 +55,8 @@ class _Entry:
     graph: Any
     inputs: Tensor
     output: Tensor
+    # Keeps the tensors alive that the body reads beside its inputs.
+    body: Body
 
 
 class GraphPool:
@@ -74,9 +76,9 @@ class GraphPool:
     def run(self, key: Hashable, inputs: Tensor, body: Body, *, estimate_bytes: int) -> Tensor | None:
         """Replay `body(inputs)`, capturing it first when the key is new; None when it must run eagerly.
 
-        inputs: a CPU tensor, pinned for an asynchronous copy; its shape and dtype belong to the key. body: reads nothing
-        but its argument and tensors that stay in place, and synchronizes nowhere. The result lives in the graph's
-        memory: copy it before the next call. estimate_bytes: a conservative guess of what the graph will retain.
+        inputs: a CPU tensor, pinned for an asynchronous copy; its shape and dtype belong to the key. body: reads
+        nothing but its argument and tensors that stay in place, and synchronizes nowhere. The result lives in the
+        graph's memory: copy it before the next call. estimate_bytes: a conservative guess of what the graph retains.
         """
         entry = self._entries.get(key)
         if entry is None:
@@ -156,7 +158,7 @@ class GraphPool:
             raise
         finally:
             current.wait_stream(space.stream)
-        return _Entry(graph, buffer, output)
+        return _Entry(graph, buffer, output, body)
 
     def _evict(self) -> None:
         _, entry = self._entries.popitem(last=False)

@@ -98,8 +98,8 @@ class TokenTree:
     def passes(self, budget: int) -> list[Pass]:
         """Cut the tree into passes of at most `budget` rows each.
 
-        A segment that fits a pass is never cut; a longer one is cut into budget-sized pieces. Raises ValueError for a
-        budget below 1.
+        A segment that fits a pass is never cut; a longer one fills the pass at hand and goes on in the next. Raises
+        ValueError for a budget below 1.
         """
         if budget < 1:
             raise ValueError(f"the token budget must be at least 1, not {budget}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jevify.decide.encodings import QuestionEncoder
+from jevify.decide.jsonpath import json_path
 from jevify.decide.plan import RequestPlan, share_prefix
 from jevify.decide.questions import Question
 from jevify.decide.request import Request
@@ -55,12 +56,13 @@ def compile_request(
         longest = len(tokens) + max(len(path) for path in answers) - 1
         if len(tokens) > limits.question_tokens:
             raise InputError(
-                f"questions.{name}: the full question is {len(tokens)} tokens, and the limit is "
-                f"{limits.question_tokens}; shorten the context (or raise max_question_tokens in Python)"
+                f"{json_path(('questions', name))}: the full question is {len(tokens)} tokens, and the limit is "
+                f"{limits.question_tokens}; shorten the context, the instructions or the options (or raise "
+                f"max_question_tokens in Python)"
             )
         if longest > limits.context_length:
             raise InputError(
-                f"questions.{name}: the full question is {longest} tokens, and the model reads at most "
+                f"{json_path(('questions', name))}: the full question is {longest} tokens, and the model reads at most "
                 f"{limits.context_length}"
             )
         encoded.append((tokens, answers))

@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 
 from jevify.decide.answers import build_answer
 from jevify.decide.questions import Question
+from jevify.errors import JevifyError
 
 UNCALIBRATED = "uncalibrated answer-token probabilities"
 
@@ -24,9 +25,9 @@ class Decision(TypedDict):
 
 
 def probabilities(scores: Sequence[float], temperature: float) -> list[float]:
-    """softmax(scores / temperature) in fp64. Raises FloatingPointError when a score is not finite."""
+    """softmax(scores / temperature) in fp64. Raises JevifyError when a score is not finite."""
     if not all(map(math.isfinite, scores)):
-        raise FloatingPointError(f"the model gave scores that are not finite: {scores}")
+        raise JevifyError(f"the model gave scores that are not finite ({scores}); try --dtype float32")
     top = max(scores)
     weights = [math.exp((score - top) / temperature) for score in scores]
     total = sum(weights)

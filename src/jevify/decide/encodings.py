@@ -5,12 +5,13 @@ labels: the log-likelihood of the whole label text, without length normalization
 A noul question is answered by the model's false / true tokens under both.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
 from string import ascii_uppercase
 from typing import Any
 
 from jevify.decide.chat import ChatEncoder
+from jevify.decide.jsonpath import json_path
 from jevify.decide.plan import Tokens, common_length
 from jevify.decide.prompts import LAYOUTS, SYSTEM, QuestionText
 from jevify.decide.questions import Noul, Question, Score
@@ -50,9 +51,9 @@ class QuestionEncoder:
         prompt, full = self._chat.encode(SYSTEM, self._layout(context, text), answers)
         shared = common_length([prompt, *full])
         paths = [ids[shared:] for ids in full]
-        if self._encoding == "labels" and _nested(answers):
-            paths = [(*path, self._chat.end_of_turn) for path in paths]
         self._check(name, answers, paths)
+        if self._encoding == "labels" and (_nested(answers) or _nested(paths)):
+            paths = [(*path, self._chat.end_of_turn) for path in paths]
         return prompt[:shared], tuple(paths)
 
     def _answer_texts(self, name: str, question: Question) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ class QuestionEncoder:
             self._letters = tuple(self._single_token(pairs))
         if count > len(self._letters):
             raise InputError(
-                f"questions.{name}: {count} options, but this model has only {len(self._letters)} single-token "
+                f"{_place(name)}: {count} options, but this model has only {len(self._letters)} single-token "
                 "letters; use --answer-encoding labels or fewer options"
             )
         return self._letters[:count]
@@ -110,18 +111,22 @@ class QuestionEncoder:
         for answer, path in zip(answers, paths, strict=True):
             if len(path) > self._max_label_tokens:
                 raise InputError(
-                    f"questions.{name}: label {answer!r} takes {len(path)} tokens, and the limit is "
+                    f"{_place(name)}: label {answer!r} takes {len(path)} tokens, and the limit is "
                     f"{self._max_label_tokens}; shorten it or raise --max-label-tokens"
                 )
             if path in seen:
                 raise InputError(
-                    f"questions.{name}: labels {seen[path]!r} and {answer!r} are the same tokens to this model; "
+                    f"{_place(name)}: labels {seen[path]!r} and {answer!r} are the same tokens to this model; "
                     "rename one"
                 )
             seen[path] = answer
 
 
-def _nested(answers: tuple[str, ...]) -> bool:
-    """Whether one answer is a prefix of another: sorted, it would be a prefix of its successor."""
-    ordered = sorted(answers)
-    return any(later.startswith(earlier) for earlier, later in pairwise(ordered))
+def _nested(answers: Sequence[str] | Sequence[Tokens]) -> bool:
+    """Whether one answer, as text or as tokens, begins another: sorted, it would begin its successor."""
+    ordered: list[Any] = sorted(answers)
+    return any(later[: len(earlier)] == earlier for earlier, later in pairwise(ordered))
+
+
+def _place(name: str) -> str:
+    return json_path(("questions", name))

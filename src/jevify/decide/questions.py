@@ -123,7 +123,12 @@ class Score(_Question):
     """A level on a scale; `criteria` describes 1 to 255 levels from the lowest, which is level 0."""
 
     type: Literal["score"] = "score"
-    criteria: Annotated[list[Text], Strict(), Field(min_length=1, max_length=MAX_OPTIONS)]
+    criteria: Annotated[
+        list[Text],
+        Strict(),
+        Field(min_length=1, max_length=MAX_OPTIONS),
+        BeforeValidator(lambda value: list(value) if isinstance(value, tuple) else value),
+    ]
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ _ACTS_ON: dict[str, tuple[str, ...]] = {
     "efficient_cache": ("forked",),
     "length_aware": ("forked",),
     "fused_kernels": ("forked", "packed"),
-    "shared_attention": ("packed",),
+    "shared_attention": ("forked", "packed"),
     "specialize_short": ("packed",),
     "cuda_graphs": ("forked", "packed"),
     "max_graphs": ("forked", "packed"),
@@ -89,6 +89,8 @@ class DecideSettings:
                 raise SettingError(f"{entry.name} is {getattr(self, entry.name)!r}; use True or False")
         if type(self.temperature) not in (int, float) or not 0.01 <= self.temperature <= 100:
             raise SettingError(f"--temperature is {self.temperature!r}; use a number from 0.01 to 100")
+        if not isinstance(self.fused_kernels, tuple | list):
+            raise SettingError(f"fused_kernels is {self.fused_kernels!r}; give a tuple of kernel names")
         object.__setattr__(self, "fused_kernels", tuple(self.fused_kernels))
         self._refuse_unknown_kernels()
         self._refuse_unbuilt()
@@ -143,6 +145,11 @@ class DecideSettings:
             prompt_format=preset.prompt_format if self.prompt_format == "auto" else self.prompt_format,
             answer_encoding=preset.answer_encoding if self.answer_encoding == "auto" else self.answer_encoding,
         )
+
+    def kept_by(self, executor: str) -> "DecideSettings":
+        """These settings, those that do not act on `executor` at their defaults."""
+        idle = {name: getattr(DecideSettings, name) for name, acts in _ACTS_ON.items() if executor not in acts}
+        return replace(self, executor=executor, **idle)
 
     def changed(self) -> dict[str, Any]:
         """Settings that differ from their default."""

@@ -113,6 +113,8 @@ def proven_size(decision: Mapping[str, Any], arm: Arm, request: SizedRequest) ->
     """The request's size as it ran. Raises JevifyError when the decision is not the work the arm names."""
     metadata = decision["metadata"]
     for key in _PROVEN:
+        if key == "attention" and metadata["executor"] == "packed":
+            continue  # It has its own; the setting acts on the others.
         if (asked := arm.settings.get(key, "auto")) not in ("auto", metadata[key]):
             raise JevifyError(f"{key} {metadata[key]} ran, not {asked}")
     if metadata["generated_tokens"] != 0:
@@ -121,9 +123,10 @@ def proven_size(decision: Mapping[str, Any], arm: Arm, request: SizedRequest) ->
     tokens = tuple(question["tokens"] for question in ran)
     if tokens != request.tokens:
         raise JevifyError(f"questions of {list(tokens)} tokens ran, but {list(request.tokens)} were measured")
-    if (shared := metadata["shared_prefix_tokens"]) != request.shared:
-        raise JevifyError(f"a prefix of {shared} tokens was shared, but {request.shared} were measured")
-    size = RequestSize(shared, tokens, tuple(tuple(question["label_tokens"]) for question in ran))
+    expected = 0 if metadata["executor"] == "independent" else request.shared
+    if (shared := metadata["shared_prefix_tokens"]) != expected:
+        raise JevifyError(f"a prefix of {shared} tokens was shared, but {expected} were measured")
+    size = RequestSize(request.shared, tokens, tuple(tuple(question["label_tokens"]) for question in ran))
     needed = expected_forward_calls(size, DecideSettings(**arm.settings))
     if needed is not None and metadata["forward_calls"] != needed:
         raise JevifyError(f"{metadata['forward_calls']} forward calls were made; the executor needs {needed}")

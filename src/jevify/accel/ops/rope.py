@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864), in the half-split layout of Llama and Qwen."""
+"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864), with a head's two halves rotated against each other."""
 
 from __future__ import annotations
 

@@ -22,7 +22,3 @@ class Executor(Protocol):
     def counters(self) -> Mapping[str, Any]:
         """Cumulative counters; `forward_calls` is always among them."""
         ...
-
-    def clear(self) -> None:
-        """Drop everything derived from the weights: call after changing them in place."""
-        ...

@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from jevify.accel.stages import StageTimer
 from jevify.decide.executors.base import BranchScores
 from jevify.decide.head import AnswerHead
 from jevify.decide.plan import Branch, RequestPlan, Tokens
 from jevify.errors import SettingError
-from jevify.models.lm.cache import cache_argument, can_share, fork
+from jevify.models.lm.cache import cache_argument, can_share, fork, new_cache
 from jevify.models.lm.fused import Fusion
 
 
@@ -76,7 +75,7 @@ class ForkedExecutor:
             return self._head.score(plan.branches, hidden)
 
     def _prefill(self, tokens: Tokens) -> Any:
-        cache = DynamicCache(config=self._model.config)
+        cache = new_cache(self._model)
         self._forward(torch.tensor([tokens]), None, cache)
         return cache
 
@@ -137,10 +136,6 @@ class ForkedExecutor:
     def counters(self) -> Mapping[str, Any]:
         """See Executor; padding is counted as it would be without reordering, and as it was."""
         return dict(self._counters)
-
-    def clear(self) -> None:
-        """See Executor."""
-        self._head.clear()
 
 
 def _rows(branches: Sequence[Branch]) -> list[_Row]:

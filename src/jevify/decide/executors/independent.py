@@ -52,7 +52,3 @@ class IndependentExecutor:
     def counters(self) -> Mapping[str, Any]:
         """See Executor."""
         return {"forward_calls": self._forwards}
-
-    def clear(self) -> None:
-        """See Executor."""
-        self._head.clear()

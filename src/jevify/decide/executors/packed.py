@@ -51,70 +51,75 @@ class PackedExecutor:
                 places += _plant(tree, plan)
             reading = Reading.of([branch for plan in plans for branch in plan.branches])
         with timer.stage("forward"):
-            projected = self._projected(tree, places, reading)
+            logits, normalizers = self._read(tree, places, reading)
         with timer.stage("scoring"):
-            scores = iter(reading.scores(projected))
+            scores = iter(reading.scores(logits, normalizers))
             return [[next(scores) for _ in plan.branches] for plan in plans]
 
-    def _projected(self, tree: TokenTree, places: list[_Place], reading: Reading) -> Tensor:
-        """What the head reads at `places`, in their order, on the host."""
+    def _read(self, tree: TokenTree, places: list[_Place], reading: Reading) -> tuple[Tensor, Tensor]:
+        """What the head reads at `places`, in their order, on the host: logits and log-normalizers."""
         order = {place: index for index, place in enumerate(places)}
         passes = tree.passes(self._budget)
         rows, indices = [], []
         for step in passes:
-            found = [
+            wanted = [
                 (piece.row + offset - piece.offset, order[piece.segment, offset])
                 for piece in step.pieces
                 for offset in range(piece.offset, piece.offset + piece.length)
                 if (piece.segment, offset) in order
             ]
-            rows.append([row for row, _ in found])
-            indices += [index for _, index in found]
+            rows.append([row for row, _ in wanted])
+            indices += [index for _, index in wanted]
         self._forwards += len(passes)
         self._rows += sum(len(step.token_ids) for step in passes)
-        projected = None
+        # Hidden rows come in the order of the passes; the reading wants them in the order of the places.
+        back = torch.tensor(indices).argsort()
+        found: tuple[Tensor, Tensor] | None = None
         if self._graphs is not None and len(passes) == 1:
-            projected = self._replay(self._graphs, self._decoder.prepare(passes[0], rows[0]), reading)
+            ordered = [rows[0][index] for index in back.tolist()]
+            found = self._replay(self._graphs, self._decoder.prepare(passes[0], ordered), reading)
         elif self._graphs is not None:
             self._graphs.fall_back(f"the request takes {len(passes)} passes")
-        if projected is None:
+        if found is None:
             if self._strict and self._graphs is not None:
                 raise SettingError(f"--strict: no graph was replayed: {self._graphs.counters()['last_fallback']}")
             hidden: list[Tensor] = []
             carried: KeyValues | None = None
-            for step, wanted in zip(passes, rows, strict=True):
-                states, carried = self._decoder.forward(step, wanted, carried)
+            for step, read in zip(passes, rows, strict=True):
+                states, carried = self._decoder.forward(step, read, carried)
                 hidden.append(states)
-            projected = self._head.read(torch.cat(hidden), reading).cpu()
-        return projected[torch.tensor(indices).argsort()]
+            states = torch.cat(hidden)
+            logits, normalizers = self._head.read(states[back.to(states.device)], reading)
+            found = logits.cpu(), normalizers.cpu()
+        return found
 
-    def _replay(self, graphs: GraphPool, inputs: PassInputs, reading: Reading) -> Tensor | None:
-        candidates = torch.tensor(reading.candidates, dtype=torch.int32)
-        split = [inputs.table.numel(), candidates.numel()]
+    def _replay(self, graphs: GraphPool, inputs: PassInputs, reading: Reading) -> tuple[Tensor, Tensor] | None:
+        """The whole pass, from token ids to candidate logits, as one graph; None where it must run eagerly."""
+        options, inside = len(reading.candidates), len(reading.leaf_rows)
+        ints = torch.tensor([*reading.candidates, *reading.leaf_rows], dtype=torch.int32)
+        split = [inputs.table.numel(), options, inside]
 
         def body(buffer: Tensor) -> Tensor:
-            table, tokens = buffer.split(split)
+            table, candidates, leaf_rows = buffer.split(split)
             hidden, _ = self._decoder.run(inputs, table)
-            return self._head.project(hidden, self._head.select(tokens), reading.normalized)
+            logits, normalizers = self._head.project(hidden, self._head.select(candidates), leaf_rows)
+            return torch.cat((logits.flatten(), normalizers))
 
-        projected = graphs.run(
-            (inputs.key, len(reading.candidates), reading.normalized),
-            torch.cat((inputs.table, candidates)).pin_memory(),
+        flat = graphs.run(
+            (inputs.key, options, inside),
+            torch.cat((inputs.table, ints)).pin_memory(),
             body,
             estimate_bytes=self._decoder.activation_bytes(inputs.tokens),
         )
-        return None if projected is None else projected.cpu()
+        if flat is None:
+            return None
+        logits, normalizers = flat.cpu().split([inputs.rows * options, inside])
+        return logits.view(inputs.rows, options), normalizers
 
     def counters(self) -> Mapping[str, Any]:
         """See Executor; `packed_rows` counts the tokens of all passes."""
         counted: dict[str, Any] = {"forward_calls": self._forwards, "packed_rows": self._rows}
         return counted if self._graphs is None else counted | {"graphs": self._graphs.counters()}
-
-    def clear(self) -> None:
-        """See Executor."""
-        self._head.clear()
-        if self._graphs is not None:
-            self._graphs.clear()
 
 
 def _plant(tree: TokenTree, plan: RequestPlan) -> list[_Place]:

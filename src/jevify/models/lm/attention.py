@@ -1,6 +1,6 @@
 """How the packed decoder attends: reference SDPA calls, or the token-tree kernel."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,9 @@ from jevify.accel.ops.triton_runtime import INTERPRETED, failure
 from jevify.accel.tree import Pass
 from jevify.errors import SettingError
 from jevify.models.lm.weights import DenseWeights
+
+# (q [T, Hq, D], k and v [C + T, Hkv, D], scale) -> [T, Hq, D]
+Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 
 class AttendRows(Protocol):
@@ -35,8 +38,8 @@ class AttendRows(Protocol):
         """What a captured graph fixes of it."""
         ...
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float) -> Tensor:
-        """Attention of q [T, Hq, D] over k, v [C + T, Hkv, D]; `table` is the layout on the device."""
+    def on(self, table: Tensor) -> Attend:
+        """The attention with its layout on the device as `table`."""
         ...
 
 
@@ -57,8 +60,8 @@ class _Calls:
     key: Hashable
     table: Tensor
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float) -> Tensor:
-        return tree_attention(q, k, v, self.calls, scale)
+    def on(self, table: Tensor) -> Attend:
+        return lambda q, k, v, scale: tree_attention(q, k, v, self.calls, scale)
 
 
 class ReferenceAttention:
@@ -92,8 +95,9 @@ class _Kernel:
     def key(self) -> LayoutShape:
         return self.layout.shape
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float) -> Tensor:
-        return fused_tree_attention(q, k, v, TreeLayout(table, self.layout.shape), scale)
+    def on(self, table: Tensor) -> Attend:
+        layout = TreeLayout(table, self.layout.shape)
+        return lambda q, k, v, scale: fused_tree_attention(q, k, v, layout, scale)
 
 
 class KernelAttention:

@@ -12,6 +12,11 @@ def cache_argument(model: Any) -> str:
     return "cache" if "cache" in inspect.signature(model.base_model.forward).parameters else "past_key_values"
 
 
+def new_cache(model: Any) -> DynamicCache:
+    """An empty cache for `model`."""
+    return DynamicCache(config=model.config)
+
+
 def can_share(cache: Any) -> bool:
     """Whether copies of `cache` may share its tensors: dense dynamic layers replace tensors, never write into them."""
     return type(cache) is DynamicCache and all(type(layer) is DynamicLayer for layer in cache.layers)

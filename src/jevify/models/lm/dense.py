@@ -85,6 +85,7 @@ class DenseDecoder:
             raise ValueError(f"the pass expects {inputs.attend.carried} carried rows, got {have}")
         sizes = (inputs.attend.table.numel(), inputs.tokens, inputs.tokens, inputs.rows)
         layout, token_ids, positions, wanted = table.split(sizes)
+        attend = inputs.attend.on(layout)
         keep = torch.tensor(inputs.keep, device=table.device) if inputs.keep else None
         cos, sin = rotary_table(positions, weights.inv_freq, weights.rope_scaling, weights.embedding.dtype)
 
@@ -98,7 +99,7 @@ class DenseDecoder:
             if keep is not None:
                 kept[0].append(k[keep])
                 kept[1].append(v[keep])
-            attended = inputs.attend(q, k, v, layout, self._scale).flatten(1)
+            attended = attend(q, k, v, self._scale).flatten(1)
             if index + 1 == len(weights.layers):
                 # Nothing reads the other rows any more.
                 attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
@@ -115,7 +116,7 @@ class DenseDecoder:
         weights = self.weights
         size = weights.embedding.element_size()
         key_values = 2 * len(weights.layers) * weights.kv_heads * weights.head_dim
-        widest = 4 * weights.hidden_size + 3 * weights.layers[0].gate_up.shape[0]
+        widest = 4 * weights.norm.shape[0] + 3 * weights.layers[0].gate_up.shape[0]
         return tokens * (key_values + widest) * size
 
     def _project(self, layer: LayerWeights, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,8 +13,9 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a model comes from: a folder or hub id, and the revision asked for."""
+    """Where a model comes from: its name as asked for, its folder or hub id, and the revision."""
 
+    name: str
     source: str
     revision: str | None = None
     local_files_only: bool = False
@@ -63,7 +64,7 @@ def load_config(checkpoint: Checkpoint) -> Any:
 
     with _told(checkpoint, "configuration"):
         config = AutoConfig.from_pretrained(checkpoint.source, **checkpoint.options())
-    check_config(config, checkpoint.source)
+    check_config(config, checkpoint.name)
     return config
 
 
@@ -83,15 +84,21 @@ def load_model(checkpoint: Checkpoint, config: Any, *, device: torch.device, dty
     from transformers import AutoModelForCausalLM
 
     with _told(checkpoint, "weights"):
-        model = AutoModelForCausalLM.from_pretrained(
+        model, info = AutoModelForCausalLM.from_pretrained(
             checkpoint.source,
             config=config,
             dtype=dtype,
             attn_implementation=attention,
+            # A pickle can run code when it is loaded.
+            use_safetensors=True,
+            output_loading_info=True,
             **checkpoint.options(),
         )
+        # transformers fills what is missing with random numbers and goes on.
+        if absent := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
+            raise ValueError(f"{len(absent)} tensors are missing or of another shape: {', '.join(absent[:5])}")
     model = model.to(device).eval().requires_grad_(False)
-    check_model(model, checkpoint.source)
+    check_model(model, checkpoint.name)
     return model
 
 
@@ -105,15 +112,14 @@ class _told:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, UnsupportedModelError):
+        if not isinstance(error, Exception) or isinstance(error, JevifyError):
             return
         if isinstance(error, KeyError | ValueError) and self.what == "configuration":
-            raise UnsupportedModelError(f"{self.checkpoint.source} cannot be used: {_first_line(error)}") from error
-        if isinstance(error, OSError | ValueError):
-            place = "locally " if self.checkpoint.local_files_only else ""
-            raise JevifyError(
-                f"the {self.what} of {self.checkpoint.source!r} could not be loaded {place}: {_first_line(error)}"
-            ) from error
+            raise UnsupportedModelError(f"{self.checkpoint.name} cannot be used: {_first_line(error)}") from error
+        raise JevifyError(
+            f"the {self.what} of {self.checkpoint.name!r} could not be loaded: {_first_line(error)}; "
+            f"fetch it again (jevify models pull {self.checkpoint.name}) or mend the folder"
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ def float32_forward(model: nn.Module) -> Iterator[None]:
     caller keeps other threads off the model meanwhile.
     """
     handles: list[Any] = []
+    restores: list[tuple[nn.Module, _Restore]] = []
     for module in model.modules():
         parameters = {name: value for name, value in module.named_parameters(recurse=False) if value is not None}
         if not parameters or all(value.dtype is torch.float32 for value in parameters.values()):
@@ -24,13 +25,18 @@ def float32_forward(model: nn.Module) -> Iterator[None]:
         if isinstance(module, nn.Embedding):
             handles.append(module.register_forward_hook(lambda _module, _inputs, output: output.float()))
             continue
+        restore = _Restore(parameters)
+        restores.append((module, restore))
         handles.append(module.register_forward_pre_hook(_Upcast(parameters)))
-        handles.append(module.register_forward_hook(_Restore(parameters), always_call=True))
+        handles.append(module.register_forward_hook(restore))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+        # A forward that was left half-way, by an error or an interrupt, ran no hook.
+        for module, restore in restores:
+            restore(module, None, None)
 
 
 class _Upcast:

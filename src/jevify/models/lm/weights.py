@@ -30,7 +30,10 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class DenseWeights:
-    """All weights of a dense model and the numbers needed to run it. `views` are the parameters to keep in place."""
+    """All weights of a dense model and the numbers needed to run it.
+
+    `pointers` are the addresses of the model's parameters and rotary frequencies when they were merged.
+    """
 
     embedding: Tensor
     layers: tuple[LayerWeights, ...]
@@ -45,11 +48,6 @@ class DenseWeights:
     eps: float
     pointers: tuple[int, ...]
 
-    @property
-    def hidden_size(self) -> int:
-        """Width of the residual stream."""
-        return self.norm.shape[0]
-
 
 _MERGED: "WeakKeyDictionary[nn.Module, DenseWeights]" = WeakKeyDictionary()
 
@@ -59,9 +57,9 @@ def merge(model: Any) -> DenseWeights:
     """Merge q/k/v and gate/up of a transformers Qwen2, Qwen3 or Llama model, once a model.
 
     Mutates `model`: its projection parameters become views into the merged tensors, so that both ways of running it
-    read one storage. Values do not change. Repeated calls return the same object.
+    read one storage. Values do not change. Repeated calls return the same object until the model is moved or recast.
     """
-    if model in _MERGED:
+    if model in _MERGED and _MERGED[model].pointers == _pointers(model):
         return _MERGED[model]
     backbone, config = model.base_model, model.config
     head = model.get_output_embeddings()
@@ -95,7 +93,8 @@ def check_in_place(model: Any, weights: DenseWeights) -> None:
 
 
 def _pointers(model: Any) -> tuple[int, ...]:
-    return tuple(parameter.data_ptr() for parameter in model.parameters())
+    frequencies = model.base_model.rotary_emb.inv_freq
+    return (*(parameter.data_ptr() for parameter in model.parameters()), frequencies.data_ptr())
 
 
 def _layer(layer: Any) -> LayerWeights:
