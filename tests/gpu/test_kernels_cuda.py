@@ -47,7 +47,8 @@ def assert_close(found, wanted):
             assert difference.ulp <= ULP_OF_FP32, difference
         else:
             assert difference.ulp <= ULP_OF_LOW, difference
-            assert difference.mismatch <= TIPPED, difference
+            # In a small tensor one tipped value is more than the rate.
+            assert difference.mismatch <= max(TIPPED, 1 / ours.numel()), difference
 
 
 def flat(decision):
