@@ -101,7 +101,7 @@ class FakeEngine:
                 "answer_encoding": "labels",
                 "generated_tokens": 0,
                 "forward_calls": calls,
-                "shared_prefix_tokens": shared,
+                "shared_prefix_tokens": 0 if executor == "independent" else shared,
                 "questions": {
                     name: {"tokens": count, "label_tokens": [1] * len(labels[name])}
                     for name, count in zip(questions, tokens, strict=True)

@@ -242,13 +242,13 @@ class DecisionEngine:
         with ExitStack() as held:
             with timer.stage("wait"):
                 held.enter_context(self._lock)
-            check_in_place(self._model, self._weights)
+            check_in_place(self._weights)
             executor = self._executor(name)
             before = executor.counters()["forward_calls"]
             scores = executor.run([request.plan for request in compiled], timer)
             calls = executor.counters()["forward_calls"] - before
             self._decisions += len(compiled)
-            if mode == "parallel":
+            if name in ("forked", "packed"):
                 self._fallbacks += len(self.settings.fallbacks(self._device_type))
             answers = [
                 answers_of(request.questions, branch_scores, self.settings.temperature)
@@ -260,7 +260,7 @@ class DecisionEngine:
                 model=self.name,
                 answers=found,
                 probability_status=UNCALIBRATED,
-                metadata={**shared, **_request_metadata(request, shares=mode == "parallel")},
+                metadata={**shared, **_request_metadata(request, shares=name in ("forked", "packed"))},
             )
             for request, found in zip(compiled, answers, strict=True)
         ]

@@ -123,6 +123,8 @@ class DecideSettings:
                     f"{_spelled(name, value)} has no effect on the {executor} executor; "
                     f"it acts on {' and '.join(_ACTS_ON[name])}"
                 )
+        if self.shared_attention == "on" and executor == "forked":
+            raise SettingError(f"--shared-attention on for the forked executor {_NOT_YET}; use --executor packed")
         wanted = {"fused_kernels": self.fused_kernels, "shared_attention": self.shared_attention}
         for name, value in wanted.items():
             # "auto" asks for nothing that could be refused.
@@ -133,11 +135,13 @@ class DecideSettings:
 
             if reason := unavailable(device_type):
                 raise SettingError(f"{_spelled(name, value)}: {reason}")
+        if not self.specialize_short and device_type == "cpu":
+            raise SettingError("--no-short-attention has no effect on a CPU: the attention kernel needs a CUDA device")
         if self.cuda_graphs and device_type == "cuda" and executor == "forked":
             raise SettingError(f"--cuda-graphs on the forked executor {_NOT_YET}; use --executor packed")
         if self.cuda_graphs and self.attention == "eager":
             raise SettingError("--cuda-graphs needs --attention sdpa; eager attention cannot be captured")
-        if self.cuda_graphs and self.strict:
+        if self.cuda_graphs and self.strict and device_type == "cpu":
             raise SettingError("--strict: --cuda-graphs needs a CUDA device and would fall back to ordinary execution")
         return replace(
             self,
