@@ -39,7 +39,8 @@ test: lint
 test-oldest: $(READY)
 	test -d $(OLDEST) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(OLDEST) \
 		transformers==5.5.4
-	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest -m cpu tests/models tests/decide/test_chat.py tests/test_engine.py
+	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest -m cpu tests/models tests/decide/test_chat.py \
+		tests/test_engine.py tests/test_engine_kernels.py
 
 gpu-test: $(READY)
 	$(BIN)/python -m pytest -m gpu

@@ -7,6 +7,7 @@ import torch
 
 import tiny
 from jevify import Choice, Noul, Score, Workflow
+from jevify.accel.ops import triton_runtime
 from jevify.engine import DecisionEngine
 from jevify.errors import InputError, JevifyError, SettingError, UnsupportedModelError
 
@@ -306,9 +307,10 @@ def test_an_unknown_mode_is_refused(engine):
         engine.decide(CONTEXT, QUESTIONS, mode="fast")
 
 
-def test_refusals_come_before_any_load(tmp_path):
+def test_refusals_come_before_any_load(tmp_path, monkeypatch):
     missing = str(tmp_path / "absent")
-    with pytest.raises(SettingError, match="--fused-kernels rope is not in this version"):
+    monkeypatch.setattr(triton_runtime, "triton", None)
+    with pytest.raises(SettingError, match="--fused-kernels rope: Triton is not installed"):
         DecisionEngine.from_pretrained(missing, fused_kernels=("rope",))
     with pytest.raises(SettingError, match="--token-budget 64 has no effect on the forked executor"):
         DecisionEngine.from_pretrained(missing, token_budget=64)

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
+from jevify.accel.graphs import CaptureSpace, GraphPool
 from jevify.accel.stages import StageTimer
 from jevify.decide.chat import ChatEncoder
 from jevify.decide.compile import CompiledRequest, Limits, compile_request
@@ -26,7 +27,9 @@ from jevify.decide.settings import DecideSettings
 from jevify.decide.workflow import Workflow
 from jevify.errors import InputError, SettingError
 from jevify.models.catalog import DEFAULT_MODEL, locate
+from jevify.models.lm.attention import pick_attention
 from jevify.models.lm.dense import DenseDecoder
+from jevify.models.lm.fused import Fusion, model_ops
 from jevify.models.lm.load import Checkpoint, load_config, load_model, load_tokenizer, pick_device, pick_dtype
 from jevify.models.lm.support import check_config, check_model
 from jevify.models.lm.weights import check_in_place, merge
@@ -35,6 +38,7 @@ Mode = Literal["parallel", "independent"]
 Questions = Workflow | Mapping[str, Any]
 
 _LOCKS: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
+_SPACES: "WeakKeyDictionary[Any, CaptureSpace]" = WeakKeyDictionary()
 _HEADS: "WeakKeyDictionary[Any, WeakSet[AnswerHead]]" = WeakKeyDictionary()
 _GUARD = threading.Lock()
 _WARMUP = (
@@ -89,6 +93,14 @@ class DecisionEngine:
             _HEADS.setdefault(model, WeakSet()).add(self._head)
         self._executors: dict[str, Executor] = {}
         self._decisions = self._fallbacks = 0
+        self._graphs = self._graph_pool()
+        self._ops = model_ops(model, self.settings.fused_kernels)
+        self._attention, self._attention_fallback = pick_attention(
+            self._weights, self.settings.shared_attention, specialize_short=self.settings.specialize_short
+        )
+        if self.settings.fused_kernels:
+            # A model whose modules the kernels do not fit is refused now, not at its first request.
+            self._executor(self.settings.executor)
 
     @classmethod
     def from_pretrained(
@@ -170,6 +182,8 @@ class DecisionEngine:
     def clear_optimization_cache(self) -> None:
         """Drop all that derives from the weights, in every engine on the model: call it after an in-place change."""
         with self._lock, _GUARD:
+            if self._graphs is not None:
+                self._graphs.clear()
             for head in _HEADS[self._model]:
                 head.clear()
 
@@ -180,6 +194,7 @@ class DecisionEngine:
                 "decisions": self._decisions,
                 "fallbacks": self._fallbacks,
                 "head_rows": asdict(self._head.counters),
+                "kernel_launches": dict(self._ops.launches),
                 **{name: dict(executor.counters()) for name, executor in self._executors.items()},
             }
 
@@ -227,13 +242,13 @@ class DecisionEngine:
         with ExitStack() as held:
             with timer.stage("wait"):
                 held.enter_context(self._lock)
-            check_in_place(self._model, self._weights)
+            check_in_place(self._weights)
             executor = self._executor(name)
             before = executor.counters()["forward_calls"]
             scores = executor.run([request.plan for request in compiled], timer)
             calls = executor.counters()["forward_calls"] - before
             self._decisions += len(compiled)
-            if mode == "parallel":
+            if name in ("forked", "packed"):
                 self._fallbacks += len(self.settings.fallbacks(self._device_type))
             answers = [
                 answers_of(request.questions, branch_scores, self.settings.temperature)
@@ -245,7 +260,7 @@ class DecisionEngine:
                 model=self.name,
                 answers=found,
                 probability_status=UNCALIBRATED,
-                metadata={**shared, **_request_metadata(request, shares=mode == "parallel")},
+                metadata={**shared, **_request_metadata(request, shares=name in ("forked", "packed"))},
             )
             for request, found in zip(compiled, answers, strict=True)
         ]
@@ -258,7 +273,14 @@ class DecisionEngine:
     def _build_executor(self, name: str) -> Executor:
         settings = self.settings
         if name == "packed":
-            return PackedExecutor(DenseDecoder(self._weights), self._head, token_budget=settings.token_budget)
+            decoder = DenseDecoder(self._weights, self._ops, self._attention)
+            return PackedExecutor(
+                decoder,
+                self._head,
+                token_budget=settings.token_budget,
+                graphs=self._graphs,
+                strict=settings.strict,
+            )
         if name == "forked":
             return ForkedExecutor(
                 self._model,
@@ -267,8 +289,19 @@ class DecisionEngine:
                 efficient_cache=settings.efficient_cache,
                 length_aware=settings.length_aware,
                 strict=settings.strict,
+                fusion=Fusion(self._model, self._ops) if settings.fused_kernels else None,
             )
         return IndependentExecutor(self._model, self._head, float32=name == "oracle")
+
+    def _graph_pool(self) -> GraphPool | None:
+        if not self.settings.cuda_graphs or self._device_type == "cpu":
+            return None
+        with _GUARD:
+            if self._model not in _SPACES:
+                _SPACES[self._model] = CaptureSpace(self._model.device)
+        settings = self.settings
+        budget = settings.graph_budget_mb * 2**20
+        return GraphPool(_SPACES[self._model], max_graphs=settings.max_graphs, budget_bytes=budget)
 
     def _metadata(self, name: str, mode: Mode) -> dict[str, Any]:
         settings = self.settings
@@ -299,16 +332,22 @@ class DecisionEngine:
                 "branch_batch_size": settings.branch_batch_size,
             }
         if name == "packed":
-            active |= {"token_budget": settings.token_budget}
+            active |= {
+                "token_budget": settings.token_budget,
+                "shared_attention": self._attention.name,
+                "shared_attention_reason": self._attention_fallback,
+                "cuda_graphs": settings.cuda_graphs and self._device_type == "cuda",
+            }
         return {
             **active,
-            "shared_attention": settings.shared_attention,
+            "fused_kernels": list(self._ops.kernels),
             "strict": settings.strict,
             "fallbacks": settings.fallbacks(self._device_type),
             "counters": {
                 **self._executors[name].counters(),
                 "fallbacks": self._fallbacks,
                 "head_rows": asdict(self._head.counters),
+                "kernel_launches": dict(self._ops.launches),
             },
         }
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from jevify.accel.ops import triton_runtime
 from jevify.decide.presets import Preset, preset_for
 from jevify.decide.settings import DecideSettings
 from jevify.errors import SettingError
@@ -44,12 +45,13 @@ def test_defaults_are_the_documented_ones():
             {"fused_kernels": ("swiglu", "softmax")},
             "--fused-kernels names 'softmax'; the kernels are rmsnorm, swiglu",
         ),
-        ({"fused_kernels": ("rmsnorm", "rope")}, "--fused-kernels rmsnorm rope is not in this version"),
-        ({"shared_attention": "on"}, "--shared-attention on is not in this version"),
-        ({"specialize_short": False}, "--no-short-attention has nothing to turn off"),
+        (
+            {"specialize_short": False, "shared_attention": "off"},
+            "--no-short-attention has nothing to turn off with --shared-attention off",
+        ),
         ({"max_graphs": 8}, "--max-graphs has no effect"),
         ({"graph_budget_mb": 8}, "--graph-budget-mb has no effect"),
-        ({"graph_keys": "bucketed"}, "--graph-keys has no effect"),
+        ({"graph_keys": "bucketed"}, "--graph-keys bucketed is not in this version"),
     ],
 )
 def test_refused_at_construction(changes, message):
@@ -61,6 +63,9 @@ def test_refused_at_construction(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"shared_attention": "on"}, "--shared-attention on for the forked executor is not in this version"),
+        ({"specialize_short": False}, "--no-short-attention has no effect on the forked executor"),
+        ({"executor": "packed", "specialize_short": False}, "--no-short-attention has no effect on a CPU"),
         (
             {"executor": "packed", "branch_batch_size": 4},
             "--branch-batch-size 4 has no effect on the packed executor",
@@ -89,6 +94,10 @@ def test_refused_at_construction(changes, message):
             {"executor": "independent", "branch_batch_size": 2},
             "--branch-batch-size 2 has no effect on the independent",
         ),
+        (
+            {"executor": "independent", "fused_kernels": ("rmsnorm", "rope")},
+            "--fused-kernels rmsnorm rope has no effect on the independent executor; it acts on forked and packed",
+        ),
         ({"executor": "independent", "cuda_graphs": True}, "--cuda-graphs has no effect on the independent executor"),
         (
             {"executor": "independent", "shared_attention": "off"},
@@ -104,9 +113,27 @@ def test_refused_without_effect_here(changes, message):
     assert str(caught.value).startswith(message)
 
 
-def test_graphs_on_a_gpu_are_refused_until_they_exist():
-    with pytest.raises(SettingError, match="CUDA graph capture is not in this version"):
+@pytest.mark.parametrize("executor", ["forked", "packed"])
+def test_fused_kernels_are_refused_with_the_reason_where_they_cannot_run(monkeypatch, executor):
+    settings = DecideSettings(executor=executor, fused_kernels=("rope",))
+    monkeypatch.setattr(triton_runtime, "triton", object())
+    monkeypatch.setattr(triton_runtime, "INTERPRETED", True)
+    assert settings.resolved("cpu", PRESET).fused_kernels == ("rope",)
+    monkeypatch.setattr(triton_runtime, "INTERPRETED", False)
+    assert settings.resolved("cuda", PRESET).fused_kernels == ("rope",)
+    with pytest.raises(SettingError, match=r"^--fused-kernels rope: kernels need a CUDA device"):
+        settings.resolved("cpu", PRESET)
+    monkeypatch.setattr(triton_runtime, "triton", None)
+    for device in ("cpu", "cuda"):
+        with pytest.raises(SettingError, match=r"^--fused-kernels rope: Triton is not installed; pip install"):
+            settings.resolved(device, PRESET)
+
+
+def test_graphs_on_a_gpu_are_for_the_packed_executor():
+    with pytest.raises(SettingError, match="--cuda-graphs on the forked executor is not in this version"):
         DecideSettings(cuda_graphs=True).resolved("cuda", PRESET)
+    found = DecideSettings(cuda_graphs=True, executor="packed", strict=True, max_graphs=8).resolved("cuda", PRESET)
+    assert (found.cuda_graphs, found.max_graphs, found.fallbacks("cuda")) == (True, 8, {})
 
 
 def test_graphs_on_a_cpu_fall_back_and_say_so():

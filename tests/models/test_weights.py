@@ -58,7 +58,7 @@ def test_an_in_place_change_is_seen_by_both():
     with torch.no_grad():
         model.base_model.layers[0].self_attn.v_proj.weight.copy_(torch.ones_like(weights.layers[0].qkv[-16:]))
     assert torch.equal(weights.layers[0].qkv[-16:], torch.ones(16, 48))
-    check_in_place(model, weights)
+    check_in_place(weights)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_moved_model_is_refused(change):
     weights = merge(model)
     change(model)
     with pytest.raises(InputError, match="build a new DecisionEngine"):
-        check_in_place(model, weights)
+        check_in_place(weights)
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
@@ -95,7 +95,7 @@ def test_float32_forward_equals_an_upcast_copy(family):
     assert found.dtype is torch.float32
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
     assert torch.equal(after, plain)
-    check_in_place(low, merge(low))
+    check_in_place(merge(low))
 
 
 def test_a_moved_model_can_be_merged_again():
@@ -105,7 +105,7 @@ def test_a_moved_model_can_be_merged_again():
     second = merge(model)
     assert second is not first
     assert second.layers[0].qkv.dtype is torch.bfloat16
-    check_in_place(model, second)
+    check_in_place(second)
 
 
 def test_float32_forward_restores_after_an_error():
@@ -118,5 +118,5 @@ def test_float32_forward_restores_after_an_error():
     with pytest.raises(TypeError), float32_forward(low):
         low.base_model(torch.tensor([[1]]))
     low.base_model.layers[1].mlp.act_fn = broken
-    check_in_place(low, weights)
+    check_in_place(weights)
     assert not low.base_model.layers[0].mlp.down_proj._forward_hooks

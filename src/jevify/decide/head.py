@@ -89,10 +89,26 @@ class AnswerHead:
     def score(self, branches: Sequence[Branch], hidden: Tensor) -> list[list[float]]:
         """`Reading.scores` of `branches`; hidden: [sum of branch.rows, H], in the order of `Reading`."""
         reading = Reading.of(branches)
+        return reading.scores(*self.read(hidden, reading))
+
+    def read(self, hidden: Tensor, reading: Reading) -> tuple[Tensor, Tensor]:
+        """`project` for `reading`, whose selected head rows are cached."""
+        leaf_rows = torch.tensor(reading.leaf_rows, dtype=torch.int32, device=hidden.device)
+        return self.project(hidden, self._rows(reading.candidates), leaf_rows)
+
+    def select(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Head rows [K, H] and biases [K] of `tokens` (integers [K]) in fp32, not cached."""
+        bias = None if self._bias is None else self._bias.index_select(0, tokens).float()
+        return self._weight.index_select(0, tokens).float(), bias
+
+    @torch.inference_mode()
+    def project(self, hidden: Tensor, rows: tuple[Tensor, Tensor | None], leaf_rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of the selected rows, fp32 [R, K], and log-normalizers [L] of the hidden rows `leaf_rows`.
+
+        Waits for nothing, so a graph can hold it.
+        """
         wide = hidden.float()
-        logits = functional.linear(wide, *self._rows(reading.candidates))
-        inside = wide[torch.tensor(reading.leaf_rows, dtype=torch.int64, device=wide.device)]
-        return reading.scores(logits, self._normalizers(inside))
+        return functional.linear(wide, *rows), self._normalizers(wide.index_select(0, leaf_rows))
 
     def _rows(self, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
         if tokens in self._selected:
@@ -100,9 +116,7 @@ class AnswerHead:
             self._selected.move_to_end(tokens)
             return self._selected[tokens]
         self.counters.misses += 1
-        index = torch.tensor(tokens, device=self._weight.device)
-        bias = None if self._bias is None else self._bias[index].float()
-        self._selected[tokens] = (self._weight[index].float(), bias)
+        self._selected[tokens] = self.select(torch.tensor(tokens, device=self._weight.device))
         if len(self._selected) > CACHED_SELECTIONS:
             self._selected.popitem(last=False)
         return self._selected[tokens]

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from jevify.accel.ops import KERNELS as KERNELS
 from jevify.decide.presets import Preset
 from jevify.errors import SettingError
 
 EXECUTORS = ("independent", "forked", "packed")
 # What mode="parallel" means until evidence moves it.
 DEFAULT_EXECUTOR: Mapping[str, str] = {"cpu": "forked", "cuda": "forked"}
-KERNELS = ("rmsnorm", "swiglu", "rope", "residual_norm")
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "executor": ("auto", *EXECUTORS),
@@ -36,8 +36,12 @@ _ACTS_ON: dict[str, tuple[str, ...]] = {
     "token_budget": ("packed",),
     "efficient_cache": ("forked",),
     "length_aware": ("forked",),
-    "cuda_graphs": ("forked", "packed"),
+    "fused_kernels": ("forked", "packed"),
     "shared_attention": ("forked", "packed"),
+    "specialize_short": ("packed",),
+    "cuda_graphs": ("forked", "packed"),
+    "max_graphs": ("forked", "packed"),
+    "graph_budget_mb": ("forked", "packed"),
 }
 _NOT_YET = "is not in this version"
 
@@ -97,22 +101,20 @@ class DecideSettings:
                 raise SettingError(f"--fused-kernels names {kernel!r}; the kernels are {', '.join(KERNELS)}")
 
     def _refuse_unbuilt(self) -> None:
-        if self.fused_kernels:
-            raise SettingError(f"--fused-kernels {' '.join(self.fused_kernels)} {_NOT_YET}: leave it out")
-        if self.shared_attention == "on":
-            raise SettingError(f"--shared-attention on {_NOT_YET}: auto and off use reference attention")
-        if not self.specialize_short:
-            raise SettingError(f"--no-short-attention has nothing to turn off: short-branch attention {_NOT_YET}")
-        for name in ("max_graphs", "graph_budget_mb", "graph_keys"):
-            if getattr(self, name) != getattr(DecideSettings, name):
-                raise SettingError(f"{_flag(name)} has no effect: CUDA graph capture {_NOT_YET}")
+        if self.graph_keys == "bucketed":
+            raise SettingError(f"--graph-keys bucketed {_NOT_YET}: graphs are keyed by exact sizes")
+        if not self.specialize_short and self.shared_attention == "off":
+            raise SettingError("--no-short-attention has nothing to turn off with --shared-attention off")
+        for name in ("max_graphs", "graph_budget_mb"):
+            if getattr(self, name) != getattr(DecideSettings, name) and not self.cuda_graphs:
+                raise SettingError(f"{_flag(name)} has no effect without --cuda-graphs")
 
     def resolved(self, device_type: Literal["cpu", "cuda"], preset: Preset) -> "DecideSettings":
         """These settings with every "auto" but shared attention replaced by what it means here.
 
         Raises SettingError when a setting that differs from its default does not act on the chosen executor, or when
-        CUDA graphs were asked for on a GPU (on a CPU they fall back to ordinary execution, which is an error
-        only under strict).
+        fused kernels or the attention kernel were asked for and cannot run here (CUDA graphs on a CPU fall back to
+        ordinary execution, which is an error only under strict).
         """
         executor = DEFAULT_EXECUTOR[device_type] if self.executor == "auto" else self.executor
         for name, value in self.changed().items():
@@ -121,11 +123,25 @@ class DecideSettings:
                     f"{_spelled(name, value)} has no effect on the {executor} executor; "
                     f"it acts on {' and '.join(_ACTS_ON[name])}"
                 )
-        if self.cuda_graphs and device_type == "cuda":
-            raise SettingError(f"--cuda-graphs: CUDA graph capture {_NOT_YET}; leave it out")
+        if self.shared_attention == "on" and executor == "forked":
+            raise SettingError(f"--shared-attention on for the forked executor {_NOT_YET}; use --executor packed")
+        wanted = {"fused_kernels": self.fused_kernels, "shared_attention": self.shared_attention}
+        for name, value in wanted.items():
+            # "auto" asks for nothing that could be refused.
+            if value in ((), "auto", "off"):
+                continue
+            # Triton is slow to import and seldom asked for.
+            from jevify.accel.ops.triton_runtime import unavailable
+
+            if reason := unavailable(device_type):
+                raise SettingError(f"{_spelled(name, value)}: {reason}")
+        if not self.specialize_short and device_type == "cpu":
+            raise SettingError("--no-short-attention has no effect on a CPU: the attention kernel needs a CUDA device")
+        if self.cuda_graphs and device_type == "cuda" and executor == "forked":
+            raise SettingError(f"--cuda-graphs on the forked executor {_NOT_YET}; use --executor packed")
         if self.cuda_graphs and self.attention == "eager":
             raise SettingError("--cuda-graphs needs --attention sdpa; eager attention cannot be captured")
-        if self.cuda_graphs and self.strict:
+        if self.cuda_graphs and self.strict and device_type == "cpu":
             raise SettingError("--strict: --cuda-graphs needs a CUDA device and would fall back to ordinary execution")
         return replace(
             self,
@@ -168,4 +184,6 @@ def _flag(name: str) -> str:
 
 def _spelled(name: str, value: Any) -> str:
     """The setting as the command line spells it."""
-    return _flag(name) if isinstance(value, bool) else f"{_flag(name)} {value}"
+    if isinstance(value, bool):
+        return _flag(name)
+    return f"{_flag(name)} {' '.join(value) if isinstance(value, tuple) else value}"

@@ -1,6 +1,7 @@
 """The prefix once into a transformers cache, then the branches in right-padded batches on copies of it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from jevify.decide.head import AnswerHead
 from jevify.decide.plan import Branch, RequestPlan, Tokens
 from jevify.errors import SettingError
 from jevify.models.lm.cache import cache_argument, can_share, fork, new_cache
+from jevify.models.lm.fused import Fusion
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class ForkedExecutor:
 
     branch_batch_size: rows in one branch forward. efficient_cache: share the prefix tensors between copies instead of
     deep-copying them; caches of an unknown layout are deep-copied and counted, or refused under strict. length_aware:
-    batch rows of similar length together.
+    batch rows of similar length together. fusion: fused kernels to put on the model while requests run, and only then.
     """
 
     name = "forked"
@@ -42,8 +44,10 @@ class ForkedExecutor:
         efficient_cache: bool,
         length_aware: bool,
         strict: bool,
+        fusion: Fusion | None = None,
     ) -> None:
         self._model, self._head = model, head
+        self._fusion = fusion
         self._batch = branch_batch_size
         self._efficient, self._length_aware, self._strict = efficient_cache, length_aware, strict
         self._cache_argument = cache_argument(model)
@@ -59,15 +63,16 @@ class ForkedExecutor:
     @torch.inference_mode()
     def run(self, plans: Sequence[RequestPlan], timer: StageTimer) -> list[BranchScores]:
         """Scores of every plan; see Executor."""
-        results = []
-        for plan in plans:
-            with timer.stage("prefill"):
-                prefix = self._prefill(plan.prefix) if plan.prefix else None
-            with timer.stage("branches"):
-                hidden = self._branches(plan, prefix)
-            with timer.stage("scoring"):
-                results.append(self._head.score(plan.branches, hidden))
-        return results
+        with self._fusion or nullcontext():
+            return [self._run_plan(plan, timer) for plan in plans]
+
+    def _run_plan(self, plan: RequestPlan, timer: StageTimer) -> BranchScores:
+        with timer.stage("prefill"):
+            prefix = self._prefill(plan.prefix) if plan.prefix else None
+        with timer.stage("branches"):
+            hidden = self._branches(plan, prefix)
+        with timer.stage("scoring"):
+            return self._head.score(plan.branches, hidden)
 
     def _prefill(self, tokens: Tokens) -> Any:
         cache = new_cache(self._model)

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jevify.accel.ops.rms_norm import residual_rms_norm, rms_norm
-from jevify.accel.ops.rope import rope, rotary_table
-from jevify.accel.ops.swiglu import swiglu
-from jevify.accel.ops.tree_attention import Call, plan_calls, tree_attention
+from jevify.accel.ops.opset import OpSet
+from jevify.accel.ops.rope import rotary_table
 from jevify.accel.tree import Pass
+from jevify.models.lm.attention import AttendRows, Attention, ReferenceAttention
 from jevify.models.lm.weights import DenseWeights, LayerWeights
 
 
@@ -23,41 +22,75 @@ class KeyValues:
     values: tuple[Tensor, ...]
 
 
-class DenseDecoder:
-    """Runs Qwen2, Qwen3 and Llama weights over the passes of a token tree.
+@dataclass(frozen=True)
+class PassInputs:
+    """One pass as numbers: `table` holds the attention layout, token ids, positions and rows to read, int32.
 
-    Needs no batch dimension, padding or cache object, and holds no state of a request.
+    Two passes of equal `key` differ in the table's contents only, so a captured graph can run either.
     """
 
-    def __init__(self, weights: DenseWeights) -> None:
+    table: Tensor
+    tokens: int
+    rows: int
+    keep: tuple[int, ...]
+    attend: AttendRows
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a graph fixes."""
+        return (self.tokens, self.rows, self.keep, self.attend.key)
+
+
+class DenseDecoder:
+    """Runs Qwen2, Qwen3 and Llama weights over the passes of a token tree, without batch dimension or padding.
+
+    Holds no state of a request.
+    """
+
+    def __init__(self, weights: DenseWeights, ops: OpSet | None = None, attention: Attention | None = None) -> None:
+        """ops and attention: how the operations run; the references by default."""
         self.weights = weights
+        self._ops = ops or OpSet()
+        self._attention = attention or ReferenceAttention(weights.embedding.device, weights.embedding.dtype)
         self._scale = weights.head_dim**-0.5
 
-    @torch.inference_mode()
     def forward(
         self, step: Pass, rows: Sequence[int], carried: KeyValues | None = None
     ) -> tuple[Tensor, KeyValues | None]:
-        """Run one pass.
+        """Run one pass: `run` of what `prepare` makes of it, copied to the device."""
+        inputs = self.prepare(step, rows)
+        return self.run(inputs, inputs.table.to(self.weights.embedding.device), carried)
 
-        rows: which of the T rows to read out. carried: the key/value rows that `step` expects, as the previous pass
-        returned them (None for the first). Returns the final-norm hidden states [len(rows), H] in the weights' dtype
-        and the rows to carry on (None when no later pass needs any). Raises ValueError when `carried` is not what
-        `step` expects.
+    def prepare(self, step: Pass, rows: Sequence[int]) -> PassInputs:
+        """The inputs of a pass, on the host. rows: which of the T rows to read out."""
+        attend = self._attention.plan(step)
+        rest = torch.tensor([*step.token_ids, *step.positions, *rows], dtype=torch.int32)
+        # The layout first: its kernel wants it aligned.
+        return PassInputs(torch.cat((attend.table, rest)), len(step.token_ids), len(rows), step.keep, attend)
+
+    @torch.inference_mode()
+    def run(
+        self, inputs: PassInputs, table: Tensor, carried: KeyValues | None = None
+    ) -> tuple[Tensor, KeyValues | None]:
+        """Run the pass whose table, of `inputs`' key, lies on the device as `table`.
+
+        carried: the key/value rows that the pass expects, as the previous pass returned them (None for the first).
+        Returns the final-norm hidden states [rows, H] in the weights' dtype and the rows to carry on (None when no
+        later pass needs any). Raises ValueError when `carried` is not what the pass expects. Nothing here waits for the
+        device.
         """
-        weights = self.weights
+        weights, ops = self.weights, self._ops
         have = carried.keys[0].shape[0] if carried else 0
-        if have != step.carried:
-            raise ValueError(f"the pass expects {step.carried} carried rows, got {have}")
-        device = weights.embedding.device
-        token_ids = torch.tensor(step.token_ids, device=device)
-        positions = torch.tensor(step.positions, device=device)
-        wanted = torch.tensor(rows, dtype=torch.int64, device=device)
-        keep = torch.tensor(step.keep, device=device) if step.keep else None
-        calls = plan_calls(step.blocks, step.carried, device, weights.embedding.dtype)
+        if have != inputs.attend.carried:
+            raise ValueError(f"the pass expects {inputs.attend.carried} carried rows, got {have}")
+        sizes = (inputs.attend.table.numel(), inputs.tokens, inputs.tokens, inputs.rows)
+        layout, token_ids, positions, wanted = table.split(sizes)
+        attend = inputs.attend.on(layout)
+        keep = torch.tensor(inputs.keep, device=table.device) if inputs.keep else None
         cos, sin = rotary_table(positions, weights.inv_freq, weights.rope_scaling, weights.embedding.dtype)
 
         residual = functional.embedding(token_ids, weights.embedding)
-        hidden = rms_norm(residual, weights.layers[0].input_norm, weights.eps)
+        hidden = ops.rms_norm(residual, weights.layers[0].input_norm, weights.eps)
         kept: tuple[list[Tensor], list[Tensor]] = ([], [])
         for index, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, hidden, cos, sin)
@@ -66,29 +99,36 @@ class DenseDecoder:
             if keep is not None:
                 kept[0].append(k[keep])
                 kept[1].append(v[keep])
-            attended = self._attend(q, k, v, calls)
+            attended = attend(q, k, v, self._scale).flatten(1)
             if index + 1 == len(weights.layers):
                 # Nothing reads the other rows any more.
-                attended, residual = attended[wanted], residual[wanted]
+                attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
             hidden, residual = self._feed_forward(layer, attended, residual)
             following = weights.layers[index + 1].input_norm if index + 1 < len(weights.layers) else weights.norm
-            hidden, residual = residual_rms_norm(hidden, residual, following, weights.eps)
+            hidden, residual = ops.residual_rms_norm(hidden, residual, following, weights.eps)
         return hidden, KeyValues(tuple(kept[0]), tuple(kept[1])) if keep is not None else None
+
+    def activation_bytes(self, tokens: int) -> int:
+        """A conservative guess of the memory that one pass over `tokens` rows needs beside the weights.
+
+        Keys and values of every layer, and the widest activations of one.
+        """
+        weights = self.weights
+        size = weights.embedding.element_size()
+        key_values = 2 * len(weights.layers) * weights.kv_heads * weights.head_dim
+        widest = 4 * weights.norm.shape[0] + 3 * weights.layers[0].gate_up.shape[0]
+        return tokens * (key_values + widest) * size
 
     def _project(self, layer: LayerWeights, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weights = self.weights
         heads = (weights.heads, weights.kv_heads, weights.kv_heads)
         merged = functional.linear(hidden, layer.qkv, layer.qkv_bias)
         q, k, v = merged.view(-1, sum(heads), weights.head_dim).split(heads, dim=1)
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = rms_norm(q, layer.q_norm, weights.eps), rms_norm(k, layer.k_norm, weights.eps)
-        return rope(q, cos, sin), rope(k, cos, sin), v
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, calls: Sequence[Call]) -> Tensor:
-        return tree_attention(q, k, v, calls, self._scale).flatten(1)
+        return *self._ops.norm_rope(q, k, cos, sin, layer.q_norm, layer.k_norm, weights.eps), v
 
     def _feed_forward(self, layer: LayerWeights, attended: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         projected = functional.linear(attended, layer.out, layer.out_bias)
-        hidden, residual = residual_rms_norm(projected, residual, layer.post_norm, self.weights.eps)
-        activated = swiglu(functional.linear(hidden, layer.gate_up, layer.gate_up_bias))
+        hidden, residual = self._ops.residual_rms_norm(projected, residual, layer.post_norm, self.weights.eps)
+        gate, up = functional.linear(hidden, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+        activated = self._ops.silu_mul(gate, up)
         return functional.linear(activated, layer.down, layer.down_bias), residual

@@ -32,7 +32,8 @@ class LayerWeights:
 class DenseWeights:
     """All weights of a dense model and the numbers needed to run it.
 
-    `pointers` are the addresses of the model's parameters and rotary frequencies when they were merged.
+    `owners` are the places where the model keeps its parameters and rotary frequencies, and `pointers` their addresses
+    when they were merged.
     """
 
     embedding: Tensor
@@ -47,6 +48,7 @@ class DenseWeights:
     head_dim: int
     eps: float
     pointers: tuple[int, ...]
+    owners: tuple[tuple[dict[str, Any], str], ...]
 
 
 _MERGED: "WeakKeyDictionary[nn.Module, DenseWeights]" = WeakKeyDictionary()
@@ -59,11 +61,12 @@ def merge(model: Any) -> DenseWeights:
     Mutates `model`: its projection parameters become views into the merged tensors, so that both ways of running it
     read one storage. Values do not change. Repeated calls return the same object until the model is moved or recast.
     """
-    if model in _MERGED and _MERGED[model].pointers == _pointers(model):
+    if model in _MERGED and in_place(_MERGED[model]):
         return _MERGED[model]
     backbone, config = model.base_model, model.config
     head = model.get_output_embeddings()
     layers = tuple(_layer(layer) for layer in backbone.layers)
+    owners = _owners(model)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     weights = DenseWeights(
         embedding=backbone.embed_tokens.weight,
@@ -77,24 +80,40 @@ def merge(model: Any) -> DenseWeights:
         kv_heads=config.num_key_value_heads,
         head_dim=head_dim,
         eps=config.rms_norm_eps,
-        pointers=_pointers(model),
+        pointers=_pointers(owners),
+        owners=owners,
     )
     _MERGED[model] = weights
     return weights
 
 
-def check_in_place(model: Any, weights: DenseWeights) -> None:
-    """Raise InputError when a parameter of `model` was moved, recast or replaced since `merge`."""
-    if _pointers(model) != weights.pointers:
+def in_place(weights: DenseWeights) -> bool:
+    """Whether every parameter and the rotary frequencies are where `merge` left them."""
+    return _pointers(weights.owners) == weights.pointers
+
+
+def check_in_place(weights: DenseWeights) -> None:
+    """Raise InputError when a parameter of the model was moved, recast or replaced since `merge`."""
+    if not in_place(weights):
         raise InputError(
             "the model's weights were moved, recast or replaced under this engine; build a new DecisionEngine "
             "(after an in-place change of values, call clear_optimization_cache instead)"
         )
 
 
-def _pointers(model: Any) -> tuple[int, ...]:
-    frequencies = model.base_model.rotary_emb.inv_freq
-    return (*(parameter.data_ptr() for parameter in model.parameters()), frequencies.data_ptr())
+def _owners(model: Any) -> tuple[tuple[dict[str, Any], str], ...]:
+    """Where modules keep their tensors: looked up by name, so that a replaced one is seen, and without walking them."""
+    parameters = [
+        (module._parameters, name)
+        for module in model.modules()
+        for name, value in module._parameters.items()
+        if value is not None
+    ]
+    return (*parameters, (model.base_model.rotary_emb._buffers, "inv_freq"))
+
+
+def _pointers(owners: tuple[tuple[dict[str, Any], str], ...]) -> tuple[int, ...]:
+    return tuple(owner[name].data_ptr() for owner, name in owners)
 
 
 def _layer(layer: Any) -> LayerWeights:
