@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from jevify.decide.plan import Tokens
+from jevify.decide.shared_start import SharedStart
 from jevify.errors import InputError, UnsupportedModelError
 
 _SYSTEM, _USER, _ASSISTANT = "JEVIFYSYSTEMMARK", "JEVIFYUSERMARK", "JEVIFYASSISTANTMARK"
@@ -50,32 +51,45 @@ class ChatEncoder:
         self._check_tail()
         self._check_probe()
 
-    def encode(self, system: str, user: str, answers: Sequence[str] = ()) -> tuple[Tokens, list[Tokens]]:
+    def shared_start(self) -> SharedStart:
+        """What the questions of one request share, to be given to `encode`."""
+        return SharedStart(self._plain)
+
+    def encode(
+        self, system: str, user: str, answers: Sequence[str] = (), shared: SharedStart | None = None
+    ) -> tuple[Tokens, list[Tokens]]:
         """Ids of the rendered chat, and of the same chat continued by each of `answers`. All texts stay text.
+
+        shared: spares encoding again what the users' texts of one request have in common.
 
         A continuation need not extend the ids of the chat: the tokenizer may join its first characters to the
         template's last ones. Raises InputError for a character that the vocabulary cannot express: it would be dropped.
         """
         ids: list[int] = []
         text = ""
-        for piece in (*self._head, system, *self._middle, user, *self._tail):
+        about_user = False
+        for piece in (*self._head, system, *self._middle, _User(user), *self._tail):
             if isinstance(piece, str):
                 text += piece
+                about_user = about_user or isinstance(piece, _User)
                 continue
-            ids += self._encode_text(text)
+            ids += self._encode_text(text, shared if about_user else None)
             ids.append(piece)
-            text = ""
+            text, about_user = "", False
         start = tuple(ids)
         return start + self._encode_text(text), [start + self._encode_text(text + answer) for answer in answers]
 
-    def _encode_text(self, text: str) -> Tokens:
-        for character in text if self._missing_bytes.intersection(text.encode()) else "":
+    def _encode_text(self, text: str, shared: SharedStart | None = None) -> Tokens:
+        missing = self._missing_bytes and self._missing_bytes.intersection(text.encode())
+        for character in text if missing else "":
             if self._missing_bytes.intersection(character.encode()):
                 raise InputError(
                     f"the text holds {character!r} (U+{ord(character):04X}), which {self._name} cannot read: "
                     "its vocabulary has no token for it; remove it"
                 )
-        return tuple(self._plain.encode(text, add_special_tokens=False).ids) if text else ()
+        if not text:
+            return ()
+        return tuple(shared.encode(text) if shared else self._plain.encode(text, add_special_tokens=False).ids)
 
     def _render(self, messages: list[dict[str, str]], *, generation: bool, tokenize: bool = False) -> Any:
         try:
@@ -133,6 +147,12 @@ class ChatEncoder:
 
     def _refused(self, reason: str) -> UnsupportedModelError:
         return UnsupportedModelError(f"{self._name} cannot be used: {reason}")
+
+
+class _User(str):
+    """The user's text among the pieces of a chat."""
+
+    __slots__ = ()
 
 
 def _chat(system: str, user: str) -> list[dict[str, str]]:

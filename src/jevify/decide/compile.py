@@ -51,8 +51,9 @@ def compile_request(
             f"the request has {len(workflow.questions)} questions, and the limit is {limits.questions}; split it"
         )
     encoded = []
+    shared = encoder.shared_start()
     for name, question in workflow.questions.items():
-        tokens, answers = encoder.encode(name, context, question)
+        tokens, answers = encoder.encode(name, context, question, shared)
         longest = len(tokens) + max(len(path) for path in answers) - 1
         if len(tokens) > limits.question_tokens:
             raise InputError(

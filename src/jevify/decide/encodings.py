@@ -15,6 +15,7 @@ from jevify.decide.jsonpath import json_path
 from jevify.decide.plan import Tokens, common_length
 from jevify.decide.prompts import LAYOUTS, SYSTEM, QuestionText
 from jevify.decide.questions import Noul, Question, Score
+from jevify.decide.shared_start import SharedStart
 from jevify.errors import InputError, UnsupportedModelError
 
 ENCODINGS = ("letters", "labels")
@@ -36,8 +37,16 @@ class QuestionEncoder:
         self._letters: tuple[str, ...] | None = None
         self._truth = self._truth_words()
 
-    def encode(self, name: str, context: Any, question: Question) -> tuple[Tokens, tuple[Tokens, ...]]:
+    def shared_start(self) -> SharedStart:
+        """What the questions of one request share, to be given to `encode`."""
+        return self._chat.shared_start()
+
+    def encode(
+        self, name: str, context: Any, question: Question, shared: SharedStart | None = None
+    ) -> tuple[Tokens, tuple[Tokens, ...]]:
         """Ids of the full question up to the answer, and the path of each option in label order.
+
+        shared: spares encoding the context of a request again for each of its questions.
 
         Raises InputError, naming the question `name`, when there are more options than single-token letters, a label is
         longer than the limit, or two labels have the same ids.
@@ -48,13 +57,13 @@ class QuestionEncoder:
             options=tuple(self._options(question, answers)),
             answer_with=self._answer_with(question),
         )
-        prompt, full = self._chat.encode(SYSTEM, self._layout(context, text), answers)
-        shared = common_length([prompt, *full])
-        paths = [ids[shared:] for ids in full]
+        prompt, full = self._chat.encode(SYSTEM, self._layout(context, text), answers, shared)
+        begin = common_length([prompt, *full])
+        paths = [ids[begin:] for ids in full]
         self._check(name, answers, paths)
         if self._encoding == "labels" and (_nested(answers) or _nested(paths)):
             paths = [(*path, self._chat.end_of_turn) for path in paths]
-        return prompt[:shared], tuple(paths)
+        return prompt[:begin], tuple(paths)
 
     def _answer_texts(self, name: str, question: Question) -> tuple[str, ...]:
         if isinstance(question, Noul):
