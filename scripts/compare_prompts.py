@@ -10,9 +10,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from jevify.decide.answers import top_label
 from jevify.decide.request import Combined
 from jevify.engine import DecisionEngine
-from jevify.evidence.compare import top_label
 from jevify.evidence.environment import environment
 from jevify.models.catalog import DEFAULT_MODEL
 

@@ -14,7 +14,7 @@ import pytest
 import fake_decider
 from jevify.cli import decide, loading
 from jevify.cli.main import main
-from jevify.errors import JevifyError
+from jevify.errors import InputError, JevifyError
 from jevify.models import catalog
 
 pytestmark = pytest.mark.cpu
@@ -447,3 +447,11 @@ def test_the_embedded_model_answers_in_silence(tmp_path):
     for answer in result["answers"].values():
         assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-9)
     assert result["metadata"]["generated_tokens"] == 0
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_fetched(monkeypatch):
+    from jevify.cli import loading
+
+    monkeypatch.setattr(loading, "fetch", lambda *_: pytest.fail("something was fetched"))
+    with pytest.raises(InputError, match=r"sees no CUDA device|there are"):
+        loading.load_engine("owner/model", device="cuda:99")

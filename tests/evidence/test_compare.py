@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from jevify.decide.answers import top_label
 from jevify.errors import JevifyError
-from jevify.evidence.compare import Flip, compare, margin, probabilities, top_label
+from jevify.evidence.compare import Flip, compare, margin, probabilities
 
 pytestmark = pytest.mark.cpu
 

@@ -13,11 +13,11 @@ from jevify.cli.loading import load_engine, waiting
 from jevify.cli.output import printing
 from jevify.cli.render import show
 from jevify.cli.sources import Job, inputs, read_job, read_workflow
+from jevify.decide.answers import top_label
 from jevify.decide.presets import preset_for
 from jevify.decide.settings import DecideSettings
 from jevify.decide.workflow import Workflow
 from jevify.errors import InputError, SettingError
-from jevify.evidence.compare import top_label
 from jevify.evidence.store import check_output, json_text, write_json
 
 Mode = Literal["parallel", "independent"]

@@ -20,19 +20,31 @@ if TYPE_CHECKING:
 
 
 def load_engine(
-    model: str, *, revision: str | None = None, local_files_only: bool = False, **options: Any
+    model: str,
+    *,
+    revision: str | None = None,
+    local_files_only: bool = False,
+    device: str = "auto",
+    **options: Any,
 ) -> "DecisionEngine":
     """The engine for `model`, fetched first when it is not here; `options` as in `from_pretrained`.
 
-    Names are checked and files fetched before torch is imported. Raises JevifyError.
+    Names are checked and files fetched before torch is imported, unless a GPU is named: nothing is downloaded for one
+    that is not there. Raises JevifyError.
     """
+    if device not in ("auto", "cpu"):
+        with holding_interrupts():
+            from jevify.models.lm.load import pick_device
+        pick_device(device)
     fetch(model, revision, local_files_only)
     with waiting(f"Loading {model}"):
         with holding_interrupts():
             from jevify.engine import DecisionEngine
 
             silence()
-        return DecisionEngine.from_pretrained(model, revision=revision, local_files_only=local_files_only, **options)
+        return DecisionEngine.from_pretrained(
+            model, revision=revision, local_files_only=local_files_only, device=device, **options
+        )
 
 
 def fetch(model: str, revision: str | None, local_files_only: bool) -> None:

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from jevify.decide.answers import top_label
 from jevify.decide.decision import UNCALIBRATED
-from jevify.evidence.compare import top_label
 
 MOST_ROWS = 12
 """Options shown of one question; the rest is summed up in one row."""

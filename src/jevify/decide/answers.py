@@ -1,7 +1,7 @@
 """From the probabilities of a question's options to its typed answer and confidence."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jevify.decide.questions import Choice, Noul, Question
@@ -22,7 +22,7 @@ def build_answer(question: Question, probabilities: Sequence[float]) -> dict[str
     if isinstance(question, Choice):
         return {
             "type": "choice",
-            "choice": question.labels[_mode(p)],
+            "choice": top_label(by_label),
             "confidence": choice_confidence(p),
             "probabilities": by_label,
         }
@@ -35,6 +35,11 @@ def build_answer(question: Question, probabilities: Sequence[float]) -> dict[str
         "probabilities": by_label,
         "confidence": score_confidence(p),
     }
+
+
+def top_label(probabilities: Mapping[str, float]) -> str:
+    """The most probable label of an answer's `probabilities`; the first one wins a tie."""
+    return max(probabilities, key=lambda label: probabilities[label])
 
 
 def normalized(probabilities: Sequence[float]) -> list[float]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jevify.decide.answers import top_label
 from jevify.errors import JevifyError
 
 # Of one decision: question id -> label -> probability, labels in the order of the question.
@@ -89,11 +90,6 @@ def compare(oracle: Sequence[Probabilities], candidate: Sequence[Probabilities])
 def probabilities(decision: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """The label probabilities of every question of an engine's decision, in the order of the labels."""
     return {name: dict(answer["probabilities"]) for name, answer in decision["answers"].items()}
-
-
-def top_label(answer: Mapping[str, float]) -> str:
-    """The most probable label; the first one wins a tie."""
-    return max(answer, key=lambda label: answer[label])
 
 
 def margin(answer: Mapping[str, float]) -> float:
