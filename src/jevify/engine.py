@@ -25,12 +25,13 @@ from jevify.decide.head import AnswerHead
 from jevify.decide.presets import preset_for
 from jevify.decide.settings import DecideSettings
 from jevify.decide.workflow import Workflow
-from jevify.errors import InputError, SettingError
+from jevify.errors import InputError, SettingError, UnsupportedModelError
 from jevify.models.catalog import DEFAULT_MODEL, locate
-from jevify.models.lm.attention import pick_attention
+from jevify.models.lm.attention import KernelAttention, ReferenceAttention, pick_attention
 from jevify.models.lm.dense import DenseDecoder
 from jevify.models.lm.fused import Fusion, model_ops
 from jevify.models.lm.load import Checkpoint, load_config, load_model, load_tokenizer, pick_device, pick_dtype
+from jevify.models.lm.shared_prefix import SharedPrefix
 from jevify.models.lm.support import check_config, check_model
 from jevify.models.lm.weights import check_in_place, merge
 
@@ -95,9 +96,15 @@ class DecisionEngine:
         self._decisions = self._fallbacks = 0
         self._graphs = self._graph_pool()
         self._ops = model_ops(model, self.settings.fused_kernels)
+        self._attention: KernelAttention | ReferenceAttention
         self._attention, self._attention_fallback = pick_attention(
             self._weights, self.settings.shared_attention, specialize_short=self.settings.specialize_short
         )
+        if self._bucketed and not isinstance(self._attention, KernelAttention):
+            raise SettingError(
+                f"--graph-keys bucketed needs the attention kernel, whose graphs fix sizes only: "
+                f"{self._attention_fallback}"
+            )
         if self.settings.fused_kernels:
             # A model whose modules the kernels do not fit is refused now, not at its first request.
             self._executor(self.settings.executor)
@@ -237,10 +244,10 @@ class DecisionEngine:
     def _run(self, requests: Sequence[tuple[Any, Questions]], name: str, mode: Mode) -> list[Decision]:
         cuda = self._device_type == "cuda"
         timer = StageTimer(partial(torch.cuda.synchronize, self._model.device) if cuda else lambda: None)
-        with timer.stage("prepare"):
+        with timer.stage("prepare", queues=False):
             compiled = self._compile_all(requests)
         with ExitStack() as held:
-            with timer.stage("wait"):
+            with timer.stage("wait", queues=False):
                 held.enter_context(self._lock)
             check_in_place(self._weights)
             executor = self._executor(name)
@@ -273,15 +280,16 @@ class DecisionEngine:
     def _build_executor(self, name: str) -> Executor:
         settings = self.settings
         if name == "packed":
-            decoder = DenseDecoder(self._weights, self._ops, self._attention)
             return PackedExecutor(
-                decoder,
+                DenseDecoder(self._weights, self._ops, self._attention),
                 self._head,
                 token_budget=settings.token_budget,
                 graphs=self._graphs,
+                bucketed=self._bucketed,
                 strict=settings.strict,
             )
         if name == "forked":
+            attention, shared, fusion = self._fused()
             return ForkedExecutor(
                 self._model,
                 self._head,
@@ -289,9 +297,37 @@ class DecisionEngine:
                 efficient_cache=settings.efficient_cache,
                 length_aware=settings.length_aware,
                 strict=settings.strict,
-                fusion=Fusion(self._model, self._ops) if settings.fused_kernels else None,
+                fusion=fusion,
+                fusion_optional=self._sharing_optional,
+                attention=attention,
+                shared=shared,
+                graphs=self._graphs,
             )
         return IndependentExecutor(self._model, self._head, float32=name == "oracle")
+
+    @property
+    def _sharing_optional(self) -> bool:
+        """Whether nothing but sharing under "auto" asks for adapters on the modules."""
+        return not self.settings.fused_kernels and self.settings.shared_attention == "auto"
+
+    def _fused(self) -> tuple[KernelAttention | None, SharedPrefix | None, Fusion | None]:
+        """What the forked executor puts on the modules. Raises UnsupportedModelError where it was asked for."""
+        attention = self._attention if isinstance(self._attention, KernelAttention) else None
+        if attention is None and not self.settings.fused_kernels:
+            return None, None, None
+        shared = SharedPrefix() if attention else None
+        try:
+            return attention, shared, Fusion(self._model, self._ops, shared)
+        except UnsupportedModelError as error:
+            if not self._sharing_optional:
+                raise
+            self._attention_fallback = str(error)
+            self._attention = ReferenceAttention(self._model.device, self._model.dtype)
+            return None, None, None
+
+    @property
+    def _bucketed(self) -> bool:
+        return self.settings.graph_keys == "bucketed" and self._graphs is not None
 
     def _graph_pool(self) -> GraphPool | None:
         if not self.settings.cuda_graphs or self._device_type == "cpu":
@@ -324,7 +360,12 @@ class DecisionEngine:
 
     def _optimizations(self, name: str) -> dict[str, Any]:
         settings = self.settings
-        active: dict[str, Any] = {"executor": name}
+        active: dict[str, Any] = {
+            "executor": name,
+            "shared_attention": self._attention.name,
+            "shared_attention_reason": self._attention_fallback,
+            "cuda_graphs": self._graphs is not None,
+        }
         if name == "forked":
             active |= {
                 "efficient_cache": settings.efficient_cache,
@@ -332,12 +373,7 @@ class DecisionEngine:
                 "branch_batch_size": settings.branch_batch_size,
             }
         if name == "packed":
-            active |= {
-                "token_budget": settings.token_budget,
-                "shared_attention": self._attention.name,
-                "shared_attention_reason": self._attention_fallback,
-                "cuda_graphs": settings.cuda_graphs and self._device_type == "cuda",
-            }
+            active |= {"token_budget": settings.token_budget, "graph_keys": settings.graph_keys}
         return {
             **active,
             "fused_kernels": list(self._ops.kernels),

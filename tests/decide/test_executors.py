@@ -10,64 +10,13 @@ from transformers.cache_utils import DynamicLayer
 
 import tiny
 from jevify.accel.stages import StageTimer
-from jevify.decide.executors import forked, independent
-from jevify.decide.executors.forked import ForkedExecutor
-from jevify.decide.executors.independent import IndependentExecutor
-from jevify.decide.executors.packed import PackedExecutor
-from jevify.decide.head import AnswerHead
+from jevify.decide.executors import forked_forward, independent
 from jevify.decide.plan import Branch, RequestPlan
 from jevify.errors import SettingError
-from jevify.models.lm.dense import DenseDecoder
-from jevify.models.lm.weights import merge
+from plan_cases import assert_same, build, plans, relative
 
 pytestmark = pytest.mark.cpu
 ORACLE_DIGEST = "b3773f2209438a83c97ddec3566fb9413fab24b002e7d1aed65a7998dec5c9e4"
-
-
-def plans():
-    """A request with ragged branches, single tokens and label paths, a lone question, and equal-width branches."""
-    generator = torch.Generator().manual_seed(3)
-
-    def tokens(count):
-        return tuple(torch.randint(0, 700, (count,), generator=generator).tolist())
-
-    ragged = RequestPlan(
-        tokens(19),
-        (
-            Branch(tokens(9), ((1,), (2,), (3,))),
-            Branch(tokens(1), ((4,), (5, 6, 7), (5, 8), (9, 9))),
-            Branch(tokens(14), ((10, 11), (12, 13, 14))),
-            Branch(tokens(5), ((1,),)),
-        ),
-    )
-    lone = RequestPlan((), (Branch(tokens(11), ((1,), (2, 3))),))
-    even = RequestPlan(tokens(4), tuple(Branch(tokens(6), ((1,), (2,))) for _ in range(5)))
-    return [ragged, lone, even]
-
-
-def build(name, model, **options):
-    weights = merge(model)
-    head = AnswerHead(weights.head, weights.head_bias)
-    if name == "packed":
-        return PackedExecutor(DenseDecoder(weights), head, token_budget=options.get("token_budget", 8192))
-    if name == "forked":
-        defaults = {"branch_batch_size": 8, "efficient_cache": True, "length_aware": True, "strict": False}
-        return ForkedExecutor(model, head, **{**defaults, **options})
-    return IndependentExecutor(model, head, **options)
-
-
-def relative(scores):
-    """Log-probabilities over the options of each branch: what is defined beyond a constant."""
-    return [
-        [value - math.log(sum(math.exp(other) for other in options)) for value in options]
-        for request in scores
-        for options in request
-    ]
-
-
-def assert_same(found, wanted, tolerance):
-    for ours, theirs in zip(relative(found), relative(wanted), strict=True):
-        assert ours == pytest.approx(theirs, abs=tolerance)
 
 
 CANDIDATES = [
@@ -157,6 +106,8 @@ def test_counters_tell_the_work_done():
         "forward_calls": 1,
         # prefix + branches + label leaves of each request
         "packed_rows": (19 + 9 + 1 + 14 + 5 + 2 + 1 + 1 + 1 + 2) + (11 + 1) + (4 + 5 * 6),
+        "padding_rows": 0,
+        "attention": {"reference": 1},
     }
     made = build("forked", model, branch_batch_size=2)
     made.run([even], StageTimer())
@@ -167,6 +118,8 @@ def test_counters_tell_the_work_done():
         "reordered_requests": 0,
         "padded_tokens_unordered": 0,
         "padded_tokens": 0,
+        "fusion_fallbacks": 0,
+        "last_fusion_fallback": None,
     }
 
 
@@ -191,7 +144,7 @@ class UnknownLayer(DynamicLayer):
 
 @pytest.fixture
 def unknown_layout(monkeypatch):
-    original = forked.new_cache
+    original = forked_forward.new_cache
 
     def made(model):
         cache = original(model)
@@ -199,7 +152,7 @@ def unknown_layout(monkeypatch):
             layer.__class__ = UnknownLayer
         return cache
 
-    monkeypatch.setattr(forked, "new_cache", made)
+    monkeypatch.setattr(forked_forward, "new_cache", made)
 
 
 @pytest.mark.usefixtures("unknown_layout")

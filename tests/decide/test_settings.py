@@ -51,7 +51,11 @@ def test_defaults_are_the_documented_ones():
         ),
         ({"max_graphs": 8}, "--max-graphs has no effect"),
         ({"graph_budget_mb": 8}, "--graph-budget-mb has no effect"),
-        ({"graph_keys": "bucketed"}, "--graph-keys bucketed is not in this version"),
+        ({"graph_keys": "bucketed"}, "--graph-keys has no effect without --cuda-graphs"),
+        (
+            {"graph_keys": "bucketed", "cuda_graphs": True, "shared_attention": "off"},
+            "--graph-keys bucketed needs the attention kernel",
+        ),
     ],
 )
 def test_refused_at_construction(changes, message):
@@ -63,8 +67,11 @@ def test_refused_at_construction(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"shared_attention": "on"}, "--shared-attention on for the forked executor is not in this version"),
-        ({"specialize_short": False}, "--no-short-attention has no effect on the forked executor"),
+        (
+            {"cuda_graphs": True, "graph_keys": "bucketed"},
+            "--graph-keys bucketed has no effect on the forked executor",
+        ),
+        ({"specialize_short": False}, "--no-short-attention has no effect on a CPU"),
         ({"executor": "packed", "specialize_short": False}, "--no-short-attention has no effect on a CPU"),
         (
             {"executor": "packed", "branch_batch_size": 4},
@@ -129,11 +136,16 @@ def test_fused_kernels_are_refused_with_the_reason_where_they_cannot_run(monkeyp
             settings.resolved(device, PRESET)
 
 
-def test_graphs_on_a_gpu_are_for_the_packed_executor():
-    with pytest.raises(SettingError, match="--cuda-graphs on the forked executor is not in this version"):
-        DecideSettings(cuda_graphs=True).resolved("cuda", PRESET)
-    found = DecideSettings(cuda_graphs=True, executor="packed", strict=True, max_graphs=8).resolved("cuda", PRESET)
+@pytest.mark.parametrize("executor", ["auto", "forked", "packed"])
+def test_graphs_run_on_a_gpu(executor):
+    settings = DecideSettings(cuda_graphs=True, executor=executor, strict=True, max_graphs=8)
+    found = settings.resolved("cuda", PRESET)
     assert (found.cuda_graphs, found.max_graphs, found.fallbacks("cuda")) == (True, 8, {})
+
+
+def test_graphs_on_a_gpu_copy_no_cache_object():
+    with pytest.raises(SettingError, match="--no-efficient-cache has no effect with --cuda-graphs"):
+        DecideSettings(cuda_graphs=True, efficient_cache=False).resolved("cuda", PRESET)
 
 
 def test_graphs_on_a_cpu_fall_back_and_say_so():

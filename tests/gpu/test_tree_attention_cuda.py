@@ -109,8 +109,8 @@ def test_few_rows_behind_carried_keys(joined, processors):
 
 def test_a_captured_graph_replays_other_contents():
     heads, kv_heads, _ = QWEN
-    options = {"heads": heads, "kv_heads": kv_heads, "processors": 132}
     (large,) = forest(250, 28, 80, 0, 1).passes(1_000_000)
+    options = {"heads": heads, "kv_heads": kv_heads, "rows": len(large.token_ids), "slack": 64}
     layout = plan_layout(large, TILES[0], **options).to("cuda")
     q, k, v = projections(len(large.token_ids), *QWEN, torch.bfloat16)
     fused_tree_attention(q, k, v, layout, 0.1)
@@ -119,11 +119,11 @@ def test_a_captured_graph_replays_other_contents():
         out = fused_tree_attention(q, k, v, layout, 0.1)
     (small,) = forest(301, 17, 66, 0, 1).passes(1_000_000)
     count = len(small.token_ids)
-    layout.table.copy_(plan_layout(small, TILES[0], fit=layout.shape, **options).table)
+    layout.table.copy_(plan_layout(small, TILES[0], **options).table)
     for x in (q, k, v):
         x.copy_(torch.randn_like(x))
     graph.replay()
-    alone = plan_layout(small, TILES[0], **options).to("cuda")
+    alone = plan_layout(small, TILES[0], heads=heads, kv_heads=kv_heads).to("cuda")
     assert torch.equal(out[:count], fused_tree_attention(q[:count], k[:count], v[:count], alone, 0.1))
     assert not out[count:].any()
 

@@ -1,8 +1,9 @@
-"""A bounded pool of CUDA graphs, each a function from one device buffer of inputs to its outputs."""
+"""A bounded pool of CUDA graphs, each a function from device buffers of its own to its output."""
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 # Runs before capture: kernels compile, workspaces and handles are made, outside the graph's memory.
 WARMUP_RUNS = 2
 
-Body = Callable[[Tensor], Tensor]
+Body = Callable[..., Tensor]
 
 
 class CaptureSpace:
@@ -28,6 +29,28 @@ class CaptureSpace:
         self.pool = torch.cuda.graph_pool_handle()
         self.lock = threading.Lock()
 
+    def capture(self, buffers: Sequence[Tensor], body: Body) -> tuple[Any, Tensor]:
+        """A graph of `body(*buffers)`, with `reset` and `replay`, and the output that each replay overwrites."""
+        current = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            for _ in range(WARMUP_RUNS):
+                body(*buffers)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                output = body(*buffers)
+        except BaseException:
+            graph.reset()
+            raise
+        finally:
+            current.wait_stream(self.stream)
+        return graph, output
+
+    def synchronize(self) -> None:
+        """Wait for the device: the last replay of a graph may still run."""
+        torch.cuda.synchronize(self.device)
+
     def retained_bytes(self) -> int:
         """Device memory held by the pool, as the allocator reports it."""
         return sum(
@@ -39,9 +62,10 @@ class CaptureSpace:
 
 @dataclass
 class GraphCounters:
-    """Cumulative counters of a pool."""
+    """Cumulative counters of a pool. `capture_ms` is the wall time of all captures, their warm-up runs included."""
 
     captures: int = 0
+    capture_ms: float = 0.0
     replays: int = 0
     fallbacks: int = 0
     evictions: int = 0
@@ -53,8 +77,8 @@ class GraphCounters:
 @dataclass
 class _Entry:
     graph: Any
-    inputs: Tensor
     output: Tensor
+    inputs: tuple[Tensor, ...]
     # Keeps the tensors alive that the body reads beside its inputs.
     body: Body
 
@@ -73,12 +97,13 @@ class GraphPool:
         self._failed: dict[Hashable, str] = {}
         self._counters = GraphCounters()
 
-    def run(self, key: Hashable, inputs: Tensor, body: Body, *, estimate_bytes: int) -> Tensor | None:
-        """Replay `body(inputs)`, capturing it first when the key is new; None when it must run eagerly.
+    def run(self, key: Hashable, inputs: Sequence[Tensor], body: Body, *, estimate_bytes: int) -> Tensor | None:
+        """Replay `body(*inputs)`, capturing it first when the key is new; None when it must run eagerly.
 
-        inputs: a CPU tensor, pinned for an asynchronous copy; its shape and dtype belong to the key. body: reads
-        nothing but its argument and tensors that stay in place, and synchronizes nowhere. The result lives in the
-        graph's memory: copy it before the next call. estimate_bytes: a conservative guess of what the graph retains.
+        inputs: CPU tensors, pinned for an asynchronous copy, or tensors of the device; their shapes and dtypes belong
+        to the key, and every replay copies them into buffers of the graph's own. body: reads nothing but its arguments
+        and tensors that stay in place, and synchronizes nowhere. The result lives in the graph's memory: copy it before
+        the next call. estimate_bytes: a conservative guess of what the graph retains.
         """
         entry = self._entries.get(key)
         if entry is None:
@@ -87,27 +112,28 @@ class GraphPool:
                 return None
         else:
             self._entries.move_to_end(key)
-            entry.inputs.copy_(inputs, non_blocking=True)
+            for buffer, fresh in zip(entry.inputs, inputs, strict=True):
+                buffer.copy_(fresh, non_blocking=True)
         entry.graph.replay()
         self._counters.replays += 1
         return entry.output
 
     def counters(self) -> dict[str, Any]:
-        """Captures, replays, fallbacks, evictions, resident graphs, retained bytes and the last fallback's reason."""
+        """The GraphCounters: captures, replays, fallbacks, evictions, what is resident, the last fallback's reason."""
         self._counters.resident = len(self._entries)
         return asdict(self._counters)
 
     def clear(self) -> None:
         """Drop all graphs, their buffers and the remembered failures."""
         if self._entries:
-            torch.cuda.synchronize(self._space.device)
+            self._space.synchronize()
         for entry in self._entries.values():
             entry.graph.reset()
         self._entries.clear()
         self._failed.clear()
         self._counters.retained_bytes = 0
 
-    def _admit(self, key: Hashable, inputs: Tensor, body: Body, estimate: int) -> _Entry | None:
+    def _admit(self, key: Hashable, inputs: Sequence[Tensor], body: Body, estimate: int) -> _Entry | None:
         if key in self._failed:
             self.fall_back(self._failed[key])
             return None
@@ -117,6 +143,7 @@ class GraphPool:
             return None
         while len(self._entries) >= self._max_graphs:
             self._evict()
+        begin = time.perf_counter()
         try:
             entry = self._capture(inputs, body)
         except torch.cuda.OutOfMemoryError as error:
@@ -124,12 +151,13 @@ class GraphPool:
             self.fall_back(self._failed[key])
             return None
         except RuntimeError as error:
-            if "capture" not in str(error).lower():
+            if "captur" not in str(error).lower():
                 raise
             self._failed[key] = f"capture failed: {error}"
             self.fall_back(self._failed[key])
             return None
         self._counters.captures += 1
+        self._counters.capture_ms += (time.perf_counter() - begin) * 1e3
         self._entries[key] = entry
         while (retained := self._space.retained_bytes()) > self._budget and len(self._entries) > 1:
             self._evict()
@@ -141,29 +169,13 @@ class GraphPool:
         self._counters.retained_bytes = retained
         return entry
 
-    def _capture(self, inputs: Tensor, body: Body) -> _Entry:
-        space = self._space
-        buffer = inputs.to(space.device)
-        current = torch.cuda.current_stream(space.device)
-        space.stream.wait_stream(current)
-        with torch.cuda.stream(space.stream):
-            for _ in range(WARMUP_RUNS):
-                body(buffer)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, pool=space.pool, stream=space.stream, capture_error_mode="thread_local"):
-                output = body(buffer)
-        except BaseException:
-            graph.reset()
-            raise
-        finally:
-            current.wait_stream(space.stream)
-        return _Entry(graph, buffer, output, body)
+    def _capture(self, inputs: Sequence[Tensor], body: Body) -> _Entry:
+        buffers = tuple(fresh.to(self._space.device, copy=True) for fresh in inputs)
+        return _Entry(*self._space.capture(buffers, body), buffers, body)
 
     def _evict(self) -> None:
         _, entry = self._entries.popitem(last=False)
-        # Its last replay may still be running.
-        torch.cuda.synchronize(self._space.device)
+        self._space.synchronize()
         entry.graph.reset()
         self._counters.evictions += 1
 

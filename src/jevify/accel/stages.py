@@ -8,8 +8,8 @@ from contextlib import contextmanager
 class StageTimer:
     """Accumulates wall milliseconds by stage name.
 
-    `synchronize` is called at both ends of a stage so that queued device work is charged to the stage that launched it;
-    on the CPU there is nothing to wait for.
+    `synchronize` is called at both ends of a stage that leaves device work queued, so that it is charged to the stage
+    that launched it; on the CPU there is nothing to wait for.
     """
 
     def __init__(self, synchronize: Callable[[], None] = lambda: None) -> None:
@@ -18,16 +18,24 @@ class StageTimer:
         self._begin = time.perf_counter()
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Add the time of the block to `name`, also when the block raises."""
-        self._synchronize()
+    def stage(self, name: str, *, queues: bool = True) -> Iterator[None]:
+        """Add the time of the block to `name`, also when the block raises.
+
+        queues: False when the block leaves no device work behind, or waits for it itself: nothing is synchronized.
+        """
+        if queues:
+            self._synchronize()
         begin = time.perf_counter()
         try:
             yield
         finally:
-            self._synchronize()
-            elapsed = (time.perf_counter() - begin) * 1e3
-            self._milliseconds[name] = self._milliseconds.get(name, 0.0) + elapsed
+            if queues:
+                self._synchronize()
+            self.charge(name, (time.perf_counter() - begin) * 1e3)
+
+    def charge(self, name: str, milliseconds: float) -> None:
+        """Add time that was measured elsewhere to `name`."""
+        self._milliseconds[name] = self._milliseconds.get(name, 0.0) + milliseconds
 
     def milliseconds(self) -> dict[str, float]:
         """Milliseconds by stage in the order first entered, and `total` since construction."""

@@ -94,7 +94,7 @@ class AnswerHead:
     def read(self, hidden: Tensor, reading: Reading) -> tuple[Tensor, Tensor]:
         """`project` for `reading`, whose selected head rows are cached."""
         leaf_rows = torch.tensor(reading.leaf_rows, dtype=torch.int32, device=hidden.device)
-        return self.project(hidden, self._rows(reading.candidates), leaf_rows)
+        return self.project(hidden, self.rows(reading.candidates), leaf_rows)
 
     def select(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """Head rows [K, H] and biases [K] of `tokens` (integers [K]) in fp32, not cached."""
@@ -110,7 +110,8 @@ class AnswerHead:
         wide = hidden.float()
         return functional.linear(wide, *rows), self._normalizers(wide.index_select(0, leaf_rows))
 
-    def _rows(self, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
+    def rows(self, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
+        """`select` of `tokens`, cached."""
         if tokens in self._selected:
             self.counters.hits += 1
             self._selected.move_to_end(tokens)

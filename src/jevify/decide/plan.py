@@ -35,6 +35,11 @@ class RequestPlan:
     prefix: Tokens
     branches: tuple[Branch, ...]
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole tree: the prefix once, every branch and every leaf."""
+        return len(self.prefix) + sum(len(branch.tokens) + branch.rows - 1 for branch in self.branches)
+
 
 def share_prefix(full: list[tuple[Tokens, tuple[Tokens, ...]]]) -> RequestPlan:
     """Split full questions, each with its answer paths, at their longest common prefix.

@@ -38,20 +38,20 @@ _ACTS_ON: dict[str, tuple[str, ...]] = {
     "length_aware": ("forked",),
     "fused_kernels": ("forked", "packed"),
     "shared_attention": ("forked", "packed"),
-    "specialize_short": ("packed",),
+    "specialize_short": ("forked", "packed"),
     "cuda_graphs": ("forked", "packed"),
+    "graph_keys": ("packed",),
     "max_graphs": ("forked", "packed"),
     "graph_budget_mb": ("forked", "packed"),
 }
-_NOT_YET = "is not in this version"
 
 
 @dataclass(frozen=True)
 class DecideSettings:
     """Settings of a decision engine, as the command line spells them.
 
-    Raises SettingError at construction for a value out of range, for a setting whose optimization is not in this
-    version, and, in `resolved`, for one without effect on the chosen executor. `token_budget` and `max_question_tokens`
+    Raises SettingError at construction for a value out of range or one that another leaves without effect, and, in
+    `resolved`, for one without effect on the chosen executor. `token_budget` and `max_question_tokens`
     count tokens, `graph_budget_mb` MiB.
     """
 
@@ -93,19 +93,21 @@ class DecideSettings:
             raise SettingError(f"fused_kernels is {self.fused_kernels!r}; give a tuple of kernel names")
         object.__setattr__(self, "fused_kernels", tuple(self.fused_kernels))
         self._refuse_unknown_kernels()
-        self._refuse_unbuilt()
+        self._refuse_idle()
 
     def _refuse_unknown_kernels(self) -> None:
         for kernel in self.fused_kernels:
             if kernel not in KERNELS:
                 raise SettingError(f"--fused-kernels names {kernel!r}; the kernels are {', '.join(KERNELS)}")
 
-    def _refuse_unbuilt(self) -> None:
-        if self.graph_keys == "bucketed":
-            raise SettingError(f"--graph-keys bucketed {_NOT_YET}: graphs are keyed by exact sizes")
-        if not self.specialize_short and self.shared_attention == "off":
-            raise SettingError("--no-short-attention has nothing to turn off with --shared-attention off")
-        for name in ("max_graphs", "graph_budget_mb"):
+    def _refuse_idle(self) -> None:
+        """Refuse what another setting leaves without effect."""
+        if self.shared_attention == "off":
+            if not self.specialize_short:
+                raise SettingError("--no-short-attention has nothing to turn off with --shared-attention off")
+            if self.graph_keys == "bucketed":
+                raise SettingError("--graph-keys bucketed needs the attention kernel: leave out --shared-attention off")
+        for name in ("max_graphs", "graph_budget_mb", "graph_keys"):
             if getattr(self, name) != getattr(DecideSettings, name) and not self.cuda_graphs:
                 raise SettingError(f"{_flag(name)} has no effect without --cuda-graphs")
 
@@ -123,8 +125,6 @@ class DecideSettings:
                     f"{_spelled(name, value)} has no effect on the {executor} executor; "
                     f"it acts on {' and '.join(_ACTS_ON[name])}"
                 )
-        if self.shared_attention == "on" and executor == "forked":
-            raise SettingError(f"--shared-attention on for the forked executor {_NOT_YET}; use --executor packed")
         wanted = {"fused_kernels": self.fused_kernels, "shared_attention": self.shared_attention}
         for name, value in wanted.items():
             # "auto" asks for nothing that could be refused.
@@ -137,8 +137,8 @@ class DecideSettings:
                 raise SettingError(f"{_spelled(name, value)}: {reason}")
         if not self.specialize_short and device_type == "cpu":
             raise SettingError("--no-short-attention has no effect on a CPU: the attention kernel needs a CUDA device")
-        if self.cuda_graphs and device_type == "cuda" and executor == "forked":
-            raise SettingError(f"--cuda-graphs on the forked executor {_NOT_YET}; use --executor packed")
+        if self.cuda_graphs and device_type == "cuda" and not self.efficient_cache:
+            raise SettingError("--no-efficient-cache has no effect with --cuda-graphs: graphs copy no cache object")
         if self.cuda_graphs and self.attention == "eager":
             raise SettingError("--cuda-graphs needs --attention sdpa; eager attention cannot be captured")
         if self.cuda_graphs and self.strict and device_type == "cpu":

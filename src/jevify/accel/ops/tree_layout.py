@@ -79,15 +79,6 @@ class LayoutShape:
         """Integers of the table's sections: items, spans, ends, merges."""
         return len(ITEM) * self.items, 2 * self.spans, -(-self.rows // STEP) * STEP, len(MERGE) * self.merges
 
-    def roomy(self) -> "LayoutShape":
-        """A shape that most passes of as many rows fit, for a graph to be captured with; spare items cost an exit."""
-        items, spans, parts, merges = (
-            _rounded(5 * size // 4 + 1) for size in (self.items, self.spans, self.parts, self.merges)
-        )
-        if not self.parts:
-            parts = merges = 0
-        return replace(self, items=items, spans=spans, parts=parts, merges=merges)
-
     def sections(self, table: Tensor) -> Sequence[Tensor]:
         """Views of a table: items [10, items], spans [2, spans], ends [rows rounded up], merges [4, merges]."""
         items, spans, ends, merges = table.split(self.sizes)
@@ -119,34 +110,35 @@ def plan_layout(
     kv_heads: int,
     processors: int = 0,
     rows: int | None = None,
-    fit: LayoutShape | None = None,
+    slack: int = STEP,
 ) -> TreeLayout:
     """Lay out one pass of `TokenTree.passes` for `heads` query heads over `kv_heads` key heads.
 
     processors: when the pass has fewer programs than this, long key ranges are split and merged in a second launch;
     0 never splits. rows: query rows including padding at the end (default: those of the pass); padding rows attend to
-    nothing and come out zero. fit: give the table exactly this shape (its `rows` replace `rows`), so that a captured
-    graph can replay it, and split no more than it has room for; raises ValueError when the pass does not fit. The table
-    is on the host.
+    nothing and come out zero. slack: a multiple of STEP; section sizes beyond what `rows` alone need are rounded up to
+    it, so that with a large one nearly all passes of as many rows have one shape and a captured graph can replay them;
+    a spare item costs a program that leaves at once. The table is on the host.
     """
     count = len(step.token_ids)
-    rows = fit.rows if fit else count if rows is None else rows
+    rows = count if rows is None else rows
     if rows < count:
         raise ValueError(f"{count} rows do not fit a layout of {rows}")
     runs, spans = _runs(step.blocks, step.carried, count)
     per_tile = tile.rows(heads // kv_heads)
-    items = _items(runs, per_tile, count)
     padding = _padding(count, rows, per_tile)
-    whole = items
-    items, merges, parts = _split(whole, kv_heads, processors, tile.block_n)
-    if fit and (parts > fit.parts or merges.shape[1] > fit.merges or items.shape[1] + padding.shape[1] > fit.items):
-        items, merges, parts = whole, merges[:, :0], 0
-    used = items.shape[1]
+    items, merges, parts = _split(_items(runs, per_tile, count), kv_heads, processors, tile.block_n)
+    used, full = items.shape[1], -(-rows // per_tile)
     sizes = (used + padding.shape[1], len(spans), parts, merges.shape[1])
-    need = LayoutShape(rows, step.carried, tile, per_tile, *map(_rounded, sizes))
-    if fit and not _fits(need, fit):
-        raise ValueError(f"a pass that needs {need} does not fit {fit}")
-    shape = fit or need
+    shape = LayoutShape(
+        rows,
+        step.carried,
+        tile,
+        per_tile,
+        _rounded(full + _rounded(max(sizes[0] - full, 1), slack), STEP),
+        _rounded(max(sizes[1], 1), slack),
+        *(_rounded(size, slack) for size in sizes[2:]),
+    )
     table = np.zeros(sum(shape.sizes), np.int32)
     ends = len(ITEM) * shape.items + 2 * shape.spans
     item_part = table[: len(ITEM) * shape.items].reshape(len(ITEM), -1)
@@ -160,14 +152,8 @@ def plan_layout(
     return TreeLayout(torch.from_numpy(table), shape)
 
 
-def _rounded(count: int) -> int:
-    return -(-count // STEP) * STEP
-
-
-def _fits(need: LayoutShape, shape: LayoutShape) -> bool:
-    room = replace(shape, items=need.items, spans=need.spans, parts=need.parts, merges=need.merges)
-    smaller = need.items <= shape.items and need.spans <= shape.spans
-    return room == need and smaller and need.parts <= shape.parts and need.merges <= shape.merges
+def _rounded(count: int, step: int) -> int:
+    return -(-count // step) * step
 
 
 # Columns of a run, a segment's rows in the pass. A tile inside the run walks the spans at OWN (their LO, MID, HI and

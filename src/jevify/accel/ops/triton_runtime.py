@@ -5,6 +5,7 @@ Imports no torch, so that settings can be checked before anything heavy loads.
 
 import os
 import shutil
+import subprocess
 import sysconfig
 from collections.abc import Callable
 from functools import cache
@@ -18,7 +19,7 @@ try:
 except ImportError:
     triton = tl = libdevice = None
 
-__all__ = ["INTERPRETED", "failure", "jit", "libdevice", "missing_tools", "tl", "triton", "unavailable"]
+__all__ = ["INTERPRETED", "build_errors", "failure", "jit", "libdevice", "missing_tools", "tl", "triton", "unavailable"]
 
 
 def jit(*varying: str) -> Callable[[Callable[..., None]], Any]:
@@ -70,6 +71,11 @@ def failure(device: str) -> str | None:
         missing = "; ".join(missing_tools()) or "a C compiler and Python.h are there"
         return f"Triton cannot build or launch a kernel on {device} ({missing}): {type(error).__name__}: {error}"
     return None if ran else f"a kernel launched on {device} wrote nothing"
+
+
+def build_errors() -> tuple[type[Exception], ...]:
+    """What Triton raises for a kernel that it cannot compile or that needs more than the device has."""
+    return () if triton is None else (triton.TritonError, subprocess.CalledProcessError)
 
 
 def missing_tools() -> list[str]:

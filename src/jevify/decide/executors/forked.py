@@ -1,4 +1,4 @@
-"""The prefix once into a transformers cache, then the branches in right-padded batches on copies of it."""
+"""The prefix once into a transformers cache, then the branches in right-padded batches that continue it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -8,13 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jevify.accel.graphs import GraphPool
 from jevify.accel.stages import StageTimer
+from jevify.accel.transfer import begin_to_host, wait
 from jevify.decide.executors.base import BranchScores
-from jevify.decide.head import AnswerHead
+from jevify.decide.executors.forked_forward import Batch, ForkedForward, Prefix
+from jevify.decide.head import AnswerHead, Reading
 from jevify.decide.plan import Branch, RequestPlan, Tokens
 from jevify.errors import SettingError
-from jevify.models.lm.cache import cache_argument, can_share, fork, new_cache
+from jevify.models.lm.attention import KernelAttention
 from jevify.models.lm.fused import Fusion
+from jevify.models.lm.shared_prefix import SharedPrefix
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,25 @@ class _Row:
     reads: tuple[tuple[int, int], ...]  # (hidden row, column)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What the head read of one batch, on its way to the host, and into which hidden rows of the request it goes."""
+
+    places: tuple[int, ...]
+    leaf_places: tuple[int, ...]
+    logits: Tensor
+    normalizers: Tensor
+
+
 class ForkedExecutor:
     """Runs requests one by one on the transformers modules.
 
     branch_batch_size: rows in one branch forward. efficient_cache: share the prefix tensors between copies instead of
     deep-copying them; caches of an unknown layout are deep-copied and counted, or refused under strict. length_aware:
-    batch rows of similar length together. fusion: fused kernels to put on the model while requests run, and only then.
+    batch rows of similar length together. fusion: fused kernels to put on the model while requests run, and only then;
+    it carries `shared` where branches shall read the prefix in place, by `attention`. fusion_optional: where the fusion
+    cannot be put on, run without it and count that, or refuse under strict. graphs: where to capture and
+    replay prefixes and batches, each of an exact shape; None runs eagerly.
     """
 
     name = "forked"
@@ -45,53 +62,65 @@ class ForkedExecutor:
         length_aware: bool,
         strict: bool,
         fusion: Fusion | None = None,
+        fusion_optional: bool = False,
+        attention: KernelAttention | None = None,
+        shared: SharedPrefix | None = None,
+        graphs: GraphPool | None = None,
     ) -> None:
-        self._model, self._head = model, head
-        self._fusion = fusion
+        self._fusion, self._fusion_optional, self._graphs = fusion, fusion_optional, graphs
+        self._device = model.device
         self._batch = branch_batch_size
-        self._efficient, self._length_aware, self._strict = efficient_cache, length_aware, strict
-        self._cache_argument = cache_argument(model)
+        self._length_aware, self._strict = length_aware, strict
+        self._forward = ForkedForward(
+            model,
+            head,
+            efficient_cache=efficient_cache,
+            strict=strict,
+            attention=attention,
+            shared=shared,
+            graphs=graphs,
+        )
         self._counters: dict[str, Any] = {
             "forward_calls": 0,
-            "deep_copies": 0,
-            "last_copy_fallback": None,
             "reordered_requests": 0,
             "padded_tokens_unordered": 0,
             "padded_tokens": 0,
+            "fusion_fallbacks": 0,
+            "last_fusion_fallback": None,
         }
 
     @torch.inference_mode()
     def run(self, plans: Sequence[RequestPlan], timer: StageTimer) -> list[BranchScores]:
         """Scores of every plan; see Executor."""
-        with self._fusion or nullcontext():
-            return [self._run_plan(plan, timer) for plan in plans]
+        fusion = self._usable_fusion()
+        with fusion or nullcontext():
+            return [self._run_plan(plan, timer, shares=fusion is not None) for plan in plans]
 
-    def _run_plan(self, plan: RequestPlan, timer: StageTimer) -> BranchScores:
+    def _usable_fusion(self) -> Fusion | None:
+        if self._fusion is None or not self._fusion_optional or (reason := self._fusion.obstacle()) is None:
+            return self._fusion
+        if self._strict:
+            raise SettingError(f"--strict: branches cannot share the prefix: {reason}")
+        self._counters["fusion_fallbacks"] += 1
+        self._counters["last_fusion_fallback"] = reason
+        return None
+
+    def _run_plan(self, plan: RequestPlan, timer: StageTimer, *, shares: bool) -> BranchScores:
+        reading = Reading.of(plan.branches)
         with timer.stage("prefill"):
             prefix = self._prefill(plan.prefix) if plan.prefix else None
         with timer.stage("branches"):
-            hidden = self._branches(plan, prefix)
+            batches = self._batches(_rows(plan.branches))
+            parts = [self._run_batch(batch, prefix, reading, shares=shares) for batch in batches]
         with timer.stage("scoring"):
-            return self._head.score(plan.branches, hidden)
+            wait(self._device)
+            return reading.scores(*_assembled(parts))
 
-    def _prefill(self, tokens: Tokens) -> Any:
-        cache = new_cache(self._model)
-        self._forward(torch.tensor([tokens]), None, cache)
-        return cache
-
-    def _branches(self, plan: RequestPlan, prefix: Any) -> Tensor:
-        rows = _rows(plan.branches)
-        batches = self._batches(rows)
-        found: list[Tensor] = []
-        places: list[int] = []
-        for batch in batches:
-            states = self._run_batch([row.tokens for row in batch], prefix, len(plan.prefix))
-            for line, row in enumerate(batch):
-                for place, column in row.reads:
-                    found.append(states[line, column])
-                    places.append(place)
-        stacked = torch.stack(found)
-        return stacked[torch.tensor(places, device=stacked.device).argsort()]
+    def _prefill(self, tokens: Tokens) -> Prefix:
+        self._counters["forward_calls"] += 1
+        prefix = self._forward.prefill(tokens)
+        self._check_replayed(prefix.replayed)
+        return prefix
 
     def _batches(self, rows: list[_Row]) -> list[list[_Row]]:
         ordered = sorted(rows, key=lambda row: len(row.tokens)) if self._length_aware else rows
@@ -101,41 +130,43 @@ class ForkedExecutor:
         self._counters["padded_tokens"] += _padding(batches)
         return batches
 
-    def _run_batch(self, rows: list[Tokens], prefix: Any, seen: int) -> Tensor:
-        width = max(map(len, rows))
-        ids = torch.tensor([row + (0,) * (width - len(row)) for row in rows])
-        mask = None
-        if any(len(row) < width for row in rows):
-            lengths = torch.tensor([len(row) for row in rows])
-            mask = (torch.arange(seen + width) < seen + lengths[:, None]).long()
-        return self._forward(ids, mask, self._fork(prefix, len(rows)) if prefix is not None else None)
-
-    def _fork(self, prefix: Any, branches: int) -> Any:
-        share = self._efficient and can_share(prefix)
-        if not share:
-            self._counters["deep_copies"] += 1
-            if self._efficient:
-                layers = ", ".join(sorted({type(layer).__name__ for layer in prefix.layers}))
-                reason = f"cache layout {type(prefix).__name__} of {layers} is not known"
-                if self._strict:
-                    raise SettingError(f"--strict: the prefix cache would be deep-copied ({reason})")
-                self._counters["last_copy_fallback"] = reason
-        return fork(prefix, branches, share=share)
-
-    def _forward(self, ids: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
-        self._counters["forward_calls"] += 1
-        device = self._model.device
-        output = self._model.base_model(
-            input_ids=ids.to(device),
-            attention_mask=None if mask is None else mask.to(device),
-            use_cache=cache is not None,
-            **{self._cache_argument: cache},
+    def _run_batch(self, rows: list[_Row], prefix: Prefix | None, reading: Reading, *, shares: bool) -> _Part:
+        leaves = set(reading.leaf_rows)
+        reads = [(place, line, column) for line, row in enumerate(rows) for place, column in row.reads]
+        batch = Batch(
+            rows=tuple(row.tokens for row in rows),
+            reads=tuple((line, column) for _, line, column in reads),
+            candidates=reading.candidates,
+            leaf_reads=tuple(index for index, (place, _, _) in enumerate(reads) if place in leaves),
         )
-        return output.last_hidden_state
+        self._counters["forward_calls"] += 1
+        logits, normalizers, replayed = self._forward.branches(batch, prefix, shares=shares)
+        self._check_replayed(replayed)
+        places = tuple(place for place, _, _ in reads)
+        return _Part(
+            places,
+            tuple(places[index] for index in batch.leaf_reads),
+            begin_to_host(logits),
+            begin_to_host(normalizers),
+        )
+
+    def _check_replayed(self, replayed: bool) -> None:
+        if self._strict and self._graphs is not None and not replayed:
+            raise SettingError(f"--strict: no graph was replayed: {self._graphs.counters()['last_fallback']}")
 
     def counters(self) -> Mapping[str, Any]:
         """See Executor; padding is counted as it would be without reordering, and as it was."""
-        return dict(self._counters)
+        counted = {**self._counters, **self._forward.counters()}
+        return counted if self._graphs is None else counted | {"graphs": self._graphs.counters()}
+
+
+def _assembled(parts: Sequence[_Part]) -> tuple[Tensor, Tensor]:
+    """Logits and log-normalizers of all batches in the order of the request's hidden rows."""
+    places = torch.tensor([place for part in parts for place in part.places])
+    leaf_places = torch.tensor([place for part in parts for place in part.leaf_places], dtype=torch.int64)
+    logits = torch.cat([part.logits for part in parts])
+    normalizers = torch.cat([part.normalizers for part in parts])
+    return logits[places.argsort()], normalizers[leaf_places.argsort()]
 
 
 def _rows(branches: Sequence[Branch]) -> list[_Row]:

@@ -4,6 +4,8 @@ import copy
 import inspect
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 
@@ -36,3 +38,23 @@ def fork(cache: Any, branches: int, *, share: bool) -> Any:
     if branches > 1:
         forked.batch_repeat_interleave(branches)
     return forked
+
+
+def stacked(cache: Any) -> Tensor:
+    """Keys and values of a one-row dense cache in one new tensor [layers, 2, Hkv, P, D]."""
+    return torch.stack([torch.stack((layer.keys[0], layer.values[0])) for layer in cache.layers])
+
+
+def unstacked(model: Any, rows: Tensor, branches: int) -> DynamicCache:
+    """A cache of `branches` rows that each start with `rows`, as `stacked` gives them; `rows` is left as it was."""
+    cache = new_cache(model)
+    for index, (keys, values) in enumerate(rows):
+        cache.update(keys.expand(branches, *keys.shape), values.expand(branches, *values.shape), index)
+    return cache
+
+
+def key_value_bytes(model: Any, tokens: int) -> int:
+    """Bytes of the keys and values of `tokens` tokens in all layers of `model`."""
+    config = model.config
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * tokens * int(model.dtype.itemsize)

@@ -26,7 +26,8 @@ class KeyValues:
 class PassInputs:
     """One pass as numbers: `table` holds the attention layout, token ids, positions and rows to read, int32.
 
-    Two passes of equal `key` differ in the table's contents only, so a captured graph can run either.
+    tokens and rows count padding too. Two passes of equal `key` differ in the table's contents only, so a captured
+    graph can run either.
     """
 
     table: Tensor
@@ -51,7 +52,7 @@ class DenseDecoder:
         """ops and attention: how the operations run; the references by default."""
         self.weights = weights
         self._ops = ops or OpSet()
-        self._attention = attention or ReferenceAttention(weights.embedding.device, weights.embedding.dtype)
+        self.attention = attention or ReferenceAttention(weights.embedding.device, weights.embedding.dtype)
         self._scale = weights.head_dim**-0.5
 
     def forward(
@@ -61,12 +62,17 @@ class DenseDecoder:
         inputs = self.prepare(step, rows)
         return self.run(inputs, inputs.table.to(self.weights.embedding.device), carried)
 
-    def prepare(self, step: Pass, rows: Sequence[int]) -> PassInputs:
-        """The inputs of a pass, on the host. rows: which of the T rows to read out."""
-        attend = self._attention.plan(step)
-        rest = torch.tensor([*step.token_ids, *step.positions, *rows], dtype=torch.int32)
+    def prepare(self, step: Pass, rows: Sequence[int], pad_to: int | None = None) -> PassInputs:
+        """The inputs of a pass, on the host. rows: which of the T rows to read out.
+
+        pad_to: how many rows to make of the pass, where its attention can pad; what is appended belongs to a segment
+        that nobody sees.
+        """
+        attend = self.attention.plan(step, pad_to)
+        padding = [0] * (attend.rows - len(step.token_ids))
+        rest = torch.tensor([*step.token_ids, *padding, *step.positions, *padding, *rows], dtype=torch.int32)
         # The layout first: its kernel wants it aligned.
-        return PassInputs(torch.cat((attend.table, rest)), len(step.token_ids), len(rows), step.keep, attend)
+        return PassInputs(torch.cat((attend.table, rest)), attend.rows, len(rows), step.keep, attend)
 
     @torch.inference_mode()
     def run(
@@ -86,7 +92,9 @@ class DenseDecoder:
         sizes = (inputs.attend.table.numel(), inputs.tokens, inputs.tokens, inputs.rows)
         layout, token_ids, positions, wanted = table.split(sizes)
         attend = inputs.attend.on(layout)
-        keep = torch.tensor(inputs.keep, device=table.device) if inputs.keep else None
+        # Carrying on exactly what was carried in copies nothing.
+        passed_on = carried if inputs.keep == tuple(range(have)) else None
+        keep = torch.tensor(inputs.keep, device=table.device) if inputs.keep and passed_on is None else None
         cos, sin = rotary_table(positions, weights.inv_freq, weights.rope_scaling, weights.embedding.dtype)
 
         residual = functional.embedding(token_ids, weights.embedding)
@@ -94,19 +102,18 @@ class DenseDecoder:
         kept: tuple[list[Tensor], list[Tensor]] = ([], [])
         for index, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, hidden, cos, sin)
-            if carried:
-                k, v = torch.cat((carried.keys[index], k)), torch.cat((carried.values[index], v))
+            past = (carried.keys[index], carried.values[index]) if carried else None
             if keep is not None:
-                kept[0].append(k[keep])
-                kept[1].append(v[keep])
-            attended = attend(q, k, v, self._scale).flatten(1)
+                kept[0].append((torch.cat((past[0], k)) if past else k)[keep])
+                kept[1].append((torch.cat((past[1], v)) if past else v)[keep])
+            attended = attend(q, k, v, past, self._scale).flatten(1)
             if index + 1 == len(weights.layers):
                 # Nothing reads the other rows any more.
                 attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
             hidden, residual = self._feed_forward(layer, attended, residual)
             following = weights.layers[index + 1].input_norm if index + 1 < len(weights.layers) else weights.norm
             hidden, residual = ops.residual_rms_norm(hidden, residual, following, weights.eps)
-        return hidden, KeyValues(tuple(kept[0]), tuple(kept[1])) if keep is not None else None
+        return hidden, passed_on if keep is None else KeyValues(tuple(kept[0]), tuple(kept[1]))
 
     def activation_bytes(self, tokens: int) -> int:
         """A conservative guess of the memory that one pass over `tokens` rows needs beside the weights.

@@ -10,6 +10,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from jevify.accel.ops import KERNELS
 from jevify.accel.ops.opset import OpSet, fused_ops
 from jevify.errors import UnsupportedModelError
+from jevify.models.lm.shared_prefix import SharedPrefix
 from jevify.models.lm.support import check_config
 
 _Forward = Callable[..., Any]
@@ -45,13 +46,14 @@ class Fusion:
     for a model that is not transformers' own dense Qwen2, Qwen3 or Llama.
     """
 
-    def __init__(self, model: Any, ops: OpSet) -> None:
+    def __init__(self, model: Any, ops: OpSet, shared: SharedPrefix | None = None) -> None:
+        """shared: lets the attention of the layers read a prefix in place while it says so."""
         self.ops = ops
         self._sums = _Sums(ops)
         self._active = False
         name = model.name_or_path or type(model).__name__
         check_config(model.config, name)
-        self._forwards = list(_forwards(model.base_model, ops, self._sums))
+        self._forwards = list(_forwards(model.base_model, ops, self._sums, shared))
         source = f"transformers.models.{model.config.model_type}.modeling_{model.config.model_type}"
         for module, _ in self._forwards:
             if type(module).__module__ != source:
@@ -60,14 +62,20 @@ class Fusion:
                     f"the adapters know those of {source} only"
                 )
 
-    def apply(self) -> "Fusion":
-        """Put the kernels on. Raises UnsupportedModelError, with nothing changed, where a forward is replaced."""
+    def obstacle(self) -> str | None:
+        """Why `apply` would refuse now; None when it would not."""
         for module, _ in self._forwards:
             if "forward" in vars(module):
-                raise UnsupportedModelError(
+                return (
                     f"the forward of a {type(module).__name__} is replaced already, by another fusion, by a "
                     "kernel of the hub or by offloading; undo that first"
                 )
+        return None
+
+    def apply(self) -> "Fusion":
+        """Put the kernels on. Raises UnsupportedModelError, with nothing changed, where a forward is replaced."""
+        if reason := self.obstacle():
+            raise UnsupportedModelError(reason)
         for module, forward in self._forwards:
             vars(module)["forward"] = forward
         self._active = True
@@ -119,7 +127,9 @@ class _Sums:
         self._waiting = None
 
 
-def _forwards(backbone: Any, ops: OpSet, sums: _Sums) -> Iterator[tuple[nn.Module, _Forward]]:
+def _forwards(
+    backbone: Any, ops: OpSet, sums: _Sums, shared: SharedPrefix | None
+) -> Iterator[tuple[nn.Module, _Forward]]:
     """Each module that `ops` changes, with what it shall run."""
     layers = list(backbone.layers)
     norms = [backbone.norm]
@@ -130,8 +140,8 @@ def _forwards(backbone: Any, ops: OpSet, sums: _Sums) -> Iterator[tuple[nn.Modul
             yield layer, _layer(layer, after, sums)
         if "swiglu" in ops.kernels:
             yield layer.mlp, _mlp(layer.mlp, ops)
-        if "rope" in ops.kernels:
-            yield layer.self_attn, _attention(layer.self_attn, ops)
+        if "rope" in ops.kernels or shared is not None:
+            yield layer.self_attn, _attention(layer.self_attn, ops, shared)
         elif "rmsnorm" in ops.kernels:
             norms += [getattr(layer.self_attn, name) for name in ("q_norm", "k_norm") if hasattr(layer.self_attn, name)]
     if "rmsnorm" in ops.kernels or "residual_norm" in ops.kernels:
@@ -161,7 +171,7 @@ def _mlp(mlp: Any, ops: OpSet) -> _Forward:
     return forward
 
 
-def _attention(attention: Any, ops: OpSet) -> _Forward:
+def _attention(attention: Any, ops: OpSet, shared: SharedPrefix | None) -> _Forward:
     eager = sys.modules[type(attention).__module__].eager_attention_forward
     q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
 
@@ -179,13 +189,16 @@ def _attention(attention: Any, ops: OpSet) -> _Forward:
             project(hidden_states).view(batch * width, -1, attention.head_dim)
             for project in (attention.q_proj, attention.k_proj)
         )
-        v = attention.v_proj(hidden_states).view(split).transpose(1, 2)
+        v = attention.v_proj(hidden_states).view(batch * width, -1, attention.head_dim)
         cos, sin = (table.flatten(0, 1) for table in position_embeddings)
         if q_norm is None or k_norm is None:
             q, k = ops.norm_rope(q, k, cos, sin)
         else:
             q, k = ops.norm_rope(q, k, cos, sin, q_norm.weight, k_norm.weight, q_norm.variance_epsilon)
-        q, k = (x.view(split).transpose(1, 2) for x in (q, k))
+        if shared is not None and shared.active:
+            attended = shared.attend(attention.layer_idx, q, k, v, attention.scaling)
+            return attention.o_proj(attended.view(batch, width, -1)), None
+        q, k, v = (x.view(split).transpose(1, 2) for x in (q, k, v))
         if cache is not None:
             k, v = cache.update(k, v, attention.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(attention.config._attn_implementation, eager)
