@@ -125,14 +125,16 @@ WAYS = [
 @pytest.mark.parametrize("encoding", ["letters", "labels"])
 @pytest.mark.parametrize(("executor", "changes"), WAYS)
 def test_replayed_decisions_equal_eager_ones(family, encoding, executor, changes):
-    model = tiny.model(family, dtype=torch.bfloat16, hidden_size=96, head_dim=16).to("cuda")
+    # In fp32, where nothing but a wrong row or mask moves a probability visibly.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    model = tiny.model(family, hidden_size=96, head_dim=16).to("cuda")
     plain = {name: value for name, value in changes.items() if name not in ("graph_keys", "max_graphs")}
     eager = DecisionEngine(model, tiny.tokenizer(), name="tiny", executor=executor, answer_encoding=encoding, **plain)
     replayed = eager.with_settings(cuda_graphs=True, graph_budget_mb=512, strict=True, **{"max_graphs": 16, **changes})
     for text in ("It was late again.", "It came early now.", "It was late again.", "It was " * 20):
         wanted, found = eager.decide(text, QUESTIONS), replayed.decide(text, QUESTIONS)
         # Padding and capture may change the matrix kernels, so bits may differ.
-        assert flat(found) == pytest.approx(flat(wanted), abs=6e-3)
+        assert flat(found) == pytest.approx(flat(wanted), abs=2e-5)
         # A repeated request replays to the same bits.
         assert flat(replayed.decide(text, QUESTIONS)) == flat(found)
     counters = replayed.counters()[executor]
@@ -148,13 +150,13 @@ def test_replayed_decisions_equal_eager_ones(family, encoding, executor, changes
 
 
 def test_many_requests_at_once_replay_one_bucket_a_pass():
-    model = tiny.model("qwen2", dtype=torch.bfloat16, hidden_size=96, head_dim=16).to("cuda")
+    model = tiny.model("qwen2", hidden_size=96, head_dim=16).to("cuda")
     eager = DecisionEngine(model, tiny.tokenizer(), name="tiny", executor="packed", token_budget=1024)
     replayed = eager.with_settings(cuda_graphs=True, graph_keys="bucketed", graph_budget_mb=512, strict=True)
     requests = [(f"Parcel {number} was late. " * (number % 5 + 1), QUESTIONS) for number in range(24)]
     wanted, found = eager.decide_many(requests), replayed.decide_many(requests)
     for one, other in zip(wanted, found, strict=True):
-        assert flat(other) == pytest.approx(flat(one), abs=6e-3)
+        assert flat(other) == pytest.approx(flat(one), abs=2e-5)
     counters = replayed.counters()["packed"]
     assert counters["graphs"]["replays"] == counters["forward_calls"] > 1
     assert found[0]["metadata"]["stages_ms"]["device"] > 0
