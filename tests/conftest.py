@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 import torch
 
 if not torch.cuda.is_available():
@@ -26,3 +27,14 @@ def _round_to_nearest(convert):
 
 if interpreter is not None:
     interpreter._convert_float = _round_to_nearest(interpreter._convert_float)
+
+
+@pytest.fixture(autouse=True)
+def measured_folder(tmp_path_factory, monkeypatch):
+    """Measured drift goes to a folder of the test's own, not to the user's cache."""
+    folder = tmp_path_factory.mktemp("measured")
+    # Imported late: the command line is tested for what it does not import.
+    from jevify.decide import drift_store
+
+    monkeypatch.setattr(drift_store, "folder", lambda: folder)
+    return folder

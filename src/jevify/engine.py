@@ -16,14 +16,18 @@ from jevify.accel.stages import StageTimer
 from jevify.decide.chat import ChatEncoder
 from jevify.decide.compile import CompiledRequest, Limits, compile_request
 from jevify.decide.decision import UNCALIBRATED, Decision, answers_of
+from jevify.decide.drift import Drift, measure
 from jevify.decide.encodings import QuestionEncoder
-from jevify.decide.executors.base import Executor
+from jevify.decide.executors.base import BranchScores, Executor
 from jevify.decide.executors.forked import ForkedExecutor
 from jevify.decide.executors.independent import IndependentExecutor
 from jevify.decide.executors.packed import PackedExecutor
 from jevify.decide.head import AnswerHead
+from jevify.decide.known_drift import KnownDrift, forget_fingerprint
+from jevify.decide.near_ties import Verdict, drift_metadata, settle_ties, verdict
+from jevify.decide.plan import RequestPlan
 from jevify.decide.presets import preset_for
-from jevify.decide.settings import DecideSettings
+from jevify.decide.settings import BOUNDS_OF_REQUESTS, DecideSettings
 from jevify.decide.workflow import Workflow
 from jevify.errors import InputError, SettingError, UnsupportedModelError
 from jevify.models.catalog import DEFAULT_MODEL, locate
@@ -93,7 +97,7 @@ class DecisionEngine:
         with _GUARD:
             _HEADS.setdefault(model, WeakSet()).add(self._head)
         self._executors: dict[str, Executor] = {}
-        self._decisions = self._fallbacks = 0
+        self._decisions = self._fallbacks = self._near_ties = self._settled = 0
         self._graphs = self._graph_pool()
         self._ops = model_ops(model, self.settings.fused_kernels)
         self._attention: KernelAttention | ReferenceAttention
@@ -105,6 +109,9 @@ class DecisionEngine:
                 f"--graph-keys bucketed needs the attention kernel, whose graphs fix sizes only: "
                 f"{self._attention_fallback}"
             )
+        self._drift = KnownDrift(
+            model, self.settings, name=self.name, revision=self.revision, tree_attention=self._attention.name
+        )
         if self.settings.fused_kernels:
             # A model whose modules the kernels do not fit is refused now, not at its first request.
             self._executor(self.settings.executor)
@@ -158,6 +165,9 @@ class DecisionEngine:
 
         context: text, or a JSON object or array. questions: a Workflow, or a mapping from id to Choice, Noul, Score or
         their plain dicts. mode: "independent" runs the oracle, with no optimization active. Raises InputError.
+
+        Under `stable`, near ties are scored again in fp32, one question a forward, and the first decision measures the
+        drift where it is not known yet (`warmup` does it before), which metadata shows as the stage "measuring".
         """
         return self.decide_many([(context, questions)], mode=mode)[0]
 
@@ -183,8 +193,15 @@ class DecisionEngine:
         return len(compiled.plan.prefix), compiled.question_tokens
 
     def warmup(self, context: Any = _WARMUP[0], questions: Questions | None = None) -> None:
-        """Run one request so that the first real one pays no one-time cost. Give your own for its own shapes."""
+        """Run one request so that the first real one pays no one-time cost. Give your own for its own shapes.
+
+        The drift of the engine's executor is measured where it is not known yet, with a few dozen small forwards, and
+        kept in the user's cache.
+        """
         self.decide(context, questions if questions is not None else _WARMUP[1])
+        with self._lock:
+            if self._drift.of(self.settings.executor) is None:
+                self._measure_drift(self.settings.executor)
 
     def clear_optimization_cache(self) -> None:
         """Drop all that derives from the weights, in every engine on the model: call it after an in-place change."""
@@ -193,6 +210,7 @@ class DecisionEngine:
                 self._graphs.clear()
             for head in _HEADS[self._model]:
                 head.clear()
+            forget_fingerprint(self._model)
 
     def counters(self) -> dict[str, Any]:
         """Cumulative counters of this engine, by executor, and of its head-row cache."""
@@ -200,6 +218,8 @@ class DecisionEngine:
             return {
                 "decisions": self._decisions,
                 "fallbacks": self._fallbacks,
+                "near_ties": self._near_ties,
+                "settled": self._settled,
                 "head_rows": asdict(self._head.counters),
                 "kernel_launches": dict(self._ops.launches),
                 **{name: dict(executor.counters()) for name, executor in self._executors.items()},
@@ -252,8 +272,10 @@ class DecisionEngine:
             check_in_place(self._weights)
             executor = self._executor(name)
             before = executor.counters()["forward_calls"]
-            scores = executor.run([request.plan for request in compiled], timer)
+            plans = [request.plan for request in compiled]
+            scores = executor.run(plans, timer)
             calls = executor.counters()["forward_calls"] - before
+            drift, verdicts, settling = self._judge(name, plans, scores, timer)
             self._decisions += len(compiled)
             if name in ("forked", "packed"):
                 self._fallbacks += len(self.settings.fallbacks(self._device_type))
@@ -261,16 +283,58 @@ class DecisionEngine:
                 answers_of(request.questions, branch_scores, self.settings.temperature)
                 for request, branch_scores in zip(compiled, scores, strict=True)
             ]
-            shared = {**self._metadata(name, mode), "forward_calls": calls, "stages_ms": timer.milliseconds()}
+            shared = {**self._metadata(name, mode), "drift": drift_metadata(drift), "forward_calls": calls + settling}
+            shared["stages_ms"] = timer.milliseconds()
         return [
             Decision(
                 model=self.name,
                 answers=found,
                 probability_status=UNCALIBRATED,
-                metadata={**shared, **_request_metadata(request, shares=name in ("forked", "packed"))},
+                metadata={**shared, **_request_metadata(request, judged, shares=name in ("forked", "packed"))},
             )
-            for request, found in zip(compiled, answers, strict=True)
+            for request, found, judged in zip(compiled, answers, verdicts, strict=True)
         ]
+
+    def _judge(
+        self, name: str, plans: list[RequestPlan], scores: list[BranchScores], timer: StageTimer
+    ) -> tuple[Drift | None, list[list[Verdict]], int]:
+        """The drift, how close each question was, and the forwards spent; under `stable`, near ties in `scores` are
+        replaced."""
+        drift = self._drift.of(name)
+        if drift is None and self.settings.stable:
+            with timer.stage("measuring"):
+                drift = self._measure_drift(name)
+        verdicts = [[verdict(options, drift) for options in branches] for branches in scores]
+        ties = sum(one.near_tie is True for judged in verdicts for one in judged)
+        self._near_ties += ties
+        if not (ties and self.settings.stable and drift is not None and drift.status == "measured"):
+            return drift, verdicts, 0
+        oracle = self._executor("oracle")
+        before = oracle.counters()["forward_calls"]
+        with timer.stage("settling"):
+            settle_ties(plans, scores, verdicts, lambda tied: oracle.run(tied, StageTimer()))
+        self._settled += ties
+        return drift, verdicts, oracle.counters()["forward_calls"] - before
+
+    def _measure_drift(self, name: str) -> Drift:
+        """Measure the drift of executor `name` and keep it. On an engine of its own, so that the probes count for
+        nothing here and evict no graph; bounds on requests do not hold for them."""
+        bounds = {field: getattr(DecideSettings, field) for field in BOUNDS_OF_REQUESTS}
+        prober = self.with_settings(stable=False, strict=False, **bounds)
+        if self._graphs is not None:
+            prober._graphs = self._graphs.apart()
+            prober._executors.clear()
+        try:
+            drift = measure(partial(prober._scores, name), partial(prober._scores, "oracle"))
+        finally:
+            if prober._graphs is not None:
+                prober._graphs.clear()
+        self._drift.keep(name, drift)
+        return drift
+
+    def _scores(self, name: str, requests: Sequence[tuple[Any, Questions]]) -> list[BranchScores]:
+        plans = [request.plan for request in self._compile_all(requests)]
+        return self._executor(name).run(plans, StageTimer())
 
     def _executor(self, name: str) -> Executor:
         if name not in self._executors:
@@ -388,12 +452,12 @@ class DecisionEngine:
         }
 
 
-def _request_metadata(request: CompiledRequest, *, shares: bool) -> dict[str, Any]:
-    branches = zip(request.questions, request.question_tokens, request.plan.branches, strict=True)
+def _request_metadata(request: CompiledRequest, verdicts: Sequence[Verdict], *, shares: bool) -> dict[str, Any]:
+    branches = zip(request.questions, request.question_tokens, request.plan.branches, verdicts, strict=True)
     return {
         "shared_prefix_tokens": len(request.plan.prefix) if shares else 0,
         "questions": {
-            name: {"tokens": tokens, "label_tokens": [len(path) for path in branch.answers]}
-            for name, tokens, branch in branches
+            name: {"tokens": tokens, "label_tokens": [len(path) for path in branch.answers], **judged.metadata()}
+            for name, tokens, branch, judged in branches
         },
     }

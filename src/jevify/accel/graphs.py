@@ -4,6 +4,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -117,6 +118,12 @@ class GraphPool:
         entry.graph.replay()
         self._counters.replays += 1
         return entry.output
+
+    def apart(self) -> "GraphPool":
+        """An empty pool of the same bounds on the same stream, in memory of its own: its graphs do not count here."""
+        space = copy(self._space)
+        space.pool = torch.cuda.graph_pool_handle()
+        return GraphPool(space, max_graphs=self._max_graphs, budget_bytes=self._budget)
 
     def counters(self) -> dict[str, Any]:
         """The GraphCounters: captures, replays, fallbacks, evictions, what is resident, the last fallback's reason."""

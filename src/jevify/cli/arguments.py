@@ -248,7 +248,7 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--answer-encoding", metavar="auto|letters|labels", help="what the model answers with")
     _add_number(group, "--max-label-tokens", "tokens of one label")
     group.add_argument("--temperature", type=_decimal_number, metavar="X", help=_default("temperature"))
-    group.add_argument("--stable", action="store_true", help="not in this version")
+    group.add_argument("--stable", action="store_const", const=True, help="score near ties again, alone and in fp32")
     group.add_argument("--calibration", type=path, metavar="FILE", help="not in this version")
 
 
@@ -268,8 +268,6 @@ def _default(field: str, text: str = "") -> str:
 
 
 def _refuse_unbuilt(args: argparse.Namespace) -> None:
-    if args.stable:
-        raise SettingError("--stable: near-tie settling is not in this version; leave it out")
     for name in ("calibration", "adapter"):
         if getattr(args, name) is not None:
             raise SettingError(f"--{name} is not in this version; leave it out")

@@ -29,6 +29,9 @@ _BOUNDS: dict[str, tuple[int, int]] = {
     "max_questions": (1, 4_096),
     "max_question_tokens": (16, 1_048_576),
 }
+BOUNDS_OF_REQUESTS = ("max_questions", "max_question_tokens", "max_label_tokens")
+"""Settings that only refuse what is too large."""
+
 # Which executors each setting acts on; settings not named act on all.
 _ACTS_ON: dict[str, tuple[str, ...]] = {
     "attention": ("independent", "forked"),
@@ -75,6 +78,7 @@ class DecideSettings:
     max_question_tokens: int = 2_048
     temperature: float = 1.0
     strict: bool = False
+    stable: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
