@@ -38,7 +38,7 @@ def find(key: Key) -> Drift | None:
         return _read(path.read_text(encoding="utf-8"), key)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         _log.warning("%s cannot be used (%s); the drift counts as not measured", path, error)
         return None
 
