@@ -115,7 +115,6 @@ def test_there_are_no_abbreviations(flag):
         ("--context a --mode independent --executor forked", "--mode independent contradicts"),
         ("--context a --mode parallel --executor independent", "--mode parallel contradicts"),
         ("--context a --warmup --no-warmup", "not allowed with"),
-        ("--context a --stable", "--stable: near-tie settling is not in this version"),
         ("--context a --calibration c.json", "--calibration is not in this version"),
         ("--context a --adapter dir", "--adapter is not in this version"),
         ("--context a --device tpu", "--device is 'tpu'"),
@@ -244,7 +243,7 @@ def test_commands_run_and_fail_like_the_rest(capsys):
 LIGHT = [
     ("--help", 0),
     ("", 2),
-    ("--context x --stable", 2),
+    ("--context x --stable --model none", 2),
     ("--context x --workflow none.json", 2),
     ("--context x --temperature 0", 2),
     ("--context ' '", 2),

@@ -89,6 +89,12 @@ def test_flags_reach_the_engine(decider, capsys):
     ]
 
 
+@pytest.mark.parametrize("words", ["", "--mode independent", "--executor packed"])
+def test_stable_is_a_setting_of_every_executor(decider, capsys, words):
+    assert main(["--context", "x", "--stable", *words.split()]) == 0
+    assert decider.loaded[0][1]["stable"] is True
+
+
 @pytest.mark.parametrize("words", ["--mode independent", "--executor independent"])
 def test_the_oracle_by_mode_or_executor(decider, capsys, words):
     assert main(["--context", "x", *words.split()]) == 0

@@ -181,3 +181,42 @@ def test_percentages_claim_no_certainty():
         ">99.9 %",
         "100.0 %",
     ]
+
+
+def tied(near, settled, **drift):
+    questions = {
+        "department": {"lead": 0.01, "near_tie": near, "settled": settled},
+        "refund": {"lead": 3.0, "near_tie": False, "settled": False},
+    }
+    drift = {"nats": 0.125, "status": "measured", "safety": 2.0, **drift}
+    answers = {name: MIXED[name] for name in questions}
+    lines = [line.rstrip() for line in rendered(decision(answers, questions=questions, drift=drift)).splitlines()]
+    return [line for line in lines if line.startswith(("department", "refund"))], " ".join(lines)
+
+
+def test_a_near_tie_is_marked_and_explained_once():
+    heads, text = tied(True, False)
+    assert heads == ["department  billing  confidence 0.40  ≈ near tie", "refund  no  probability of yes 0.250"]
+    wanted = (
+        "≈ near tie: the first two options are within 2 x 0.12 nats, which precision and batch shape may move; "
+        "--stable settles it"
+    )
+    assert text.count(wanted) == 1
+
+
+def test_a_settled_tie_says_so():
+    heads, text = tied(True, True)
+    assert heads[0] == "department  billing  confidence 0.40  ≈ settled"
+    assert "scored again alone, in fp32" in text
+    assert "--stable" not in text
+
+
+def test_an_exact_tie_of_the_reference_has_nothing_to_settle():
+    _, text = tied(True, False, nats=0.0, status="none")
+    assert "≈: the first two options are exactly even" in text
+    assert "--stable" not in text
+
+
+@pytest.mark.parametrize("near", [False, "unknown"])
+def test_what_is_no_known_tie_is_not_marked(near):
+    assert "≈" not in tied(near, False)[1]

@@ -35,6 +35,7 @@ def test_defaults_are_the_documented_ones():
         ({"fused_kernels": "rmsnorm"}, "fused_kernels is 'rmsnorm'; give a tuple of kernel names"),
         ({"fused_kernels": None}, "fused_kernels is None; give a tuple of kernel names"),
         ({"strict": 1}, "strict is 1; use True or False"),
+        ({"stable": "yes"}, "stable is 'yes'; use True or False"),
         ({"efficient_cache": "no"}, "efficient_cache is 'no'; use True or False"),
         ({"temperature": 0}, "--temperature is 0"),
         ({"temperature": float("nan")}, "--temperature is nan"),

@@ -19,6 +19,7 @@ LONGEST_LABEL = 36
 _SHORTEST_BAR = 4
 _PERCENT = len("100.0 %")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_TIE = "≈"
 _STATUS = {
     UNCALIBRATED: (
         "Probabilities are those of the model's answer tokens, uncalibrated: they rank the options, "
@@ -71,7 +72,10 @@ def show(
     _print(console, Text.assemble((visible(decision["model"]), "bold"), f"  {visible(place)}"))
     for name, answer in decision["answers"].items():
         _print(console)
-        _print(console, _headline(name, answer, (evaluation or {}).get(name), console.width))
+        headline = _headline(name, answer, (evaluation or {}).get(name), console.width)
+        if mark := _tie_mark(metadata, name):
+            headline.append(f"  {mark}", "yellow")
+        _print(console, headline)
         for label, share, chosen in blocks[name]:
             _print(console, widths.row(label, share, chosen))
     _print(console)
@@ -142,6 +146,28 @@ def _said(answer: Mapping[str, Any]) -> tuple[str, str]:
     return f"{answer['score']:.2f}", f"on a scale of 0 to {highest}  confidence {answer['confidence']:.2f}"
 
 
+def _tie_mark(metadata: Mapping[str, Any], name: str) -> str:
+    """The mark of a near tie, or nothing; a drift that is not known marks nothing."""
+    entry = metadata.get("questions", {}).get(name, {})
+    if entry.get("near_tie") is not True:
+        return ""
+    return f"{_TIE} settled" if entry["settled"] else f"{_TIE} near tie"
+
+
+def _ties(metadata: Mapping[str, Any]) -> Iterable[str]:
+    marks = {_tie_mark(metadata, name) for name in metadata.get("questions", {})} - {""}
+    if not marks:
+        return
+    drift = metadata["drift"]
+    reach = f"the first two options are within {drift['safety']:g} x {drift['nats']:.2g} nats"
+    if drift["status"] == "none":
+        yield f"{_TIE}: the first two options are exactly even: the first one in order is told"
+    elif f"{_TIE} near tie" in marks:
+        yield f"{_TIE} near tie: {reach}, which precision and batch shape may move; --stable settles it"
+    else:
+        yield f"{_TIE} settled: {reach}, which precision and batch shape may move: scored again alone, in fp32"
+
+
 def _footer(decision: Mapping[str, Any], evaluation: Mapping[str, Mapping[str, Any]] | None) -> Iterable[str]:
     if evaluation is not None:
         matched = sum(outcome["matched"] for outcome in evaluation.values())
@@ -157,6 +183,7 @@ def _footer(decision: Mapping[str, Any], evaluation: Mapping[str, Mapping[str, A
     )
     for name, reason in _fallbacks(metadata["optimizations"]):
         yield f"fell back: {visible(name)}: {visible(reason)}"
+    yield from _ties(metadata)
     yield _STATUS.get(decision["probability_status"], visible(decision["probability_status"]))
 
 
