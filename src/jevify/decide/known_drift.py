@@ -28,7 +28,7 @@ class KnownDrift:
     def __init__(
         self, model: Any, settings: DecideSettings, *, name: str, revision: str | None, tree_attention: str
     ) -> None:
-        """tree_attention: the name of what the packed executor attends with."""
+        """tree_attention: the name of what packed rows, and branches beside a shared prefix, attend with."""
         self._model, self._settings = model, settings
         self._name, self._revision, self._tree_attention = name, revision, tree_attention
         self._found: dict[tuple[str, str], Drift | None] = {}
@@ -63,7 +63,7 @@ class KnownDrift:
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
             "executor": executor,
             "module_attention": self._model.config._attn_implementation,
-            "tree_attention": self._tree_attention if executor == "packed" else None,
+            "tree_attention": self._tree_attention if executor in ("packed", "forked") else None,
             "settings": {name: value for name, value in settings.items() if name not in _NOT_ARITHMETIC},
         }
 
