@@ -14,7 +14,7 @@ import torch
 from jevify.accel.graphs import CaptureSpace, GraphPool
 from jevify.accel.stages import StageTimer
 from jevify.decide.chat import ChatEncoder
-from jevify.decide.compile import CompiledRequest, Limits, compile_request
+from jevify.decide.compile import CompiledRequest, Limits, RequestCompiler
 from jevify.decide.decision import UNCALIBRATED, Decision, answers_of
 from jevify.decide.drift import Drift, measure
 from jevify.decide.encodings import QuestionEncoder
@@ -85,11 +85,18 @@ class DecisionEngine:
         self.settings = DecideSettings(**settings).resolved(self._device_type, preset_for(self.name))
         self._check_attention()
         self._chat = chat or ChatEncoder(tokenizer, self.name)
-        self._encoder = QuestionEncoder(
-            self._chat,
-            layout=self.settings.prompt_format,
-            encoding=self.settings.answer_encoding,
-            max_label_tokens=self.settings.max_label_tokens,
+        self._compiler = RequestCompiler(
+            QuestionEncoder(
+                self._chat,
+                layout=self.settings.prompt_format,
+                encoding=self.settings.answer_encoding,
+                max_label_tokens=self.settings.max_label_tokens,
+            ),
+            Limits(
+                questions=self.settings.max_questions,
+                question_tokens=self.settings.max_question_tokens,
+                context_length=model.config.max_position_embeddings,
+            ),
         )
         with self._lock:
             self._weights = merge(model.eval().requires_grad_(False))
@@ -239,12 +246,7 @@ class DecisionEngine:
             return _LOCKS.setdefault(self._model, threading.RLock())
 
     def _compile(self, context: Any, questions: Questions) -> CompiledRequest:
-        limits = Limits(
-            questions=self.settings.max_questions,
-            question_tokens=self.settings.max_question_tokens,
-            context_length=self._model.config.max_position_embeddings,
-        )
-        return compile_request(context, questions, self._encoder, limits)
+        return self._compiler.compile(context, questions)
 
     def _compile_all(self, requests: Sequence[tuple[Any, Questions]]) -> list[CompiledRequest]:
         if not requests:
@@ -456,6 +458,7 @@ def _request_metadata(request: CompiledRequest, verdicts: Sequence[Verdict], *, 
     branches = zip(request.questions, request.question_tokens, request.plan.branches, verdicts, strict=True)
     return {
         "shared_prefix_tokens": len(request.plan.prefix) if shares else 0,
+        "compiled_workflow": request.compiled,
         "questions": {
             name: {"tokens": tokens, "label_tokens": [len(path) for path in branch.answers], **judged.metadata()}
             for name, tokens, branch, judged in branches

@@ -111,8 +111,8 @@ def test_a_long_label_is_refused_with_its_count(tokenizer):
 
 def test_labels_with_the_same_ids_are_refused(tokenizer):
     made = encoder(tokenizer, "labels")
-    original = made._chat._encode_text
-    made._chat._encode_text = lambda text, *_: original(text.lower())
+    original = made._chat.encode_text
+    made._chat.encode_text = lambda text, *_: original(text.lower())
     with pytest.raises(InputError, match="labels 'Refund' and 'refund' are the same tokens"):
         made.encode("q", "c", choice("Refund", "refund"))
 
@@ -151,8 +151,8 @@ def test_nesting_shows_in_tokens_too(tokenizer):
     """A tokenizer that normalizes can make one label begin another that its text does not begin."""
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     made = encoder(tokenizer, "labels")
-    original = made._chat._encode_text
-    made._chat._encode_text = lambda text, *_: original(unicodedata.normalize("NFC", text))
+    original = made._chat.encode_text
+    made._chat.encode_text = lambda text, *_: original(unicodedata.normalize("NFC", text))
     _, paths = made.encode("q", "c", choice("e\u0301", "\u00e9a", "zebra"))
     assert paths[0][:-1] == paths[1][: len(paths[0]) - 1]
     assert all(path[-1] == end for path in paths)

@@ -65,21 +65,35 @@ class ChatEncoder:
         A continuation need not extend the ids of the chat: the tokenizer may join its first characters to the
         template's last ones. Raises InputError for a character that the vocabulary cannot express: it would be dropped.
         """
+        start, text = self.opening(system)
+        ids, full = self.closing(text + user, answers, shared)
+        return start + ids, [start + continued for continued in full]
+
+    def opening(self, system: str) -> tuple[Tokens, str]:
+        """Ids of what comes before the stretch of text that holds the user's, and how that stretch begins."""
+        return self._run((*self._head, system, *self._middle))
+
+    def closing(
+        self, text: str, answers: Sequence[str] = (), shared: SharedStart | None = None
+    ) -> tuple[Tokens, list[Tokens]]:
+        """Ids of `text`, the last part of the user's, with all that follows it, and of each continuation."""
+        ids, rest = self._run(self._tail, text, shared)
+        return ids + self.encode_text(rest), [ids + self.encode_text(rest + answer) for answer in answers]
+
+    def _run(self, pieces: Sequence[_Piece], text: str = "", shared: SharedStart | None = None) -> tuple[Tokens, str]:
+        """Ids of `text` and `pieces` up to the last control token, and the text after it; `shared` encodes `text`."""
         ids: list[int] = []
-        text = ""
-        about_user = False
-        for piece in (*self._head, system, *self._middle, _User(user), *self._tail):
+        for piece in pieces:
             if isinstance(piece, str):
                 text += piece
-                about_user = about_user or isinstance(piece, _User)
                 continue
-            ids += self._encode_text(text, shared if about_user else None)
+            ids += self.encode_text(text, shared)
             ids.append(piece)
-            text, about_user = "", False
-        start = tuple(ids)
-        return start + self._encode_text(text), [start + self._encode_text(text + answer) for answer in answers]
+            text, shared = "", None
+        return tuple(ids), text
 
-    def _encode_text(self, text: str, shared: SharedStart | None = None) -> Tokens:
+    def encode_text(self, text: str, shared: SharedStart | None = None) -> Tokens:
+        """Ids of a stretch of plain text. Raises InputError as `encode` does."""
         missing = self._missing_bytes and self._missing_bytes.intersection(text.encode())
         for character in text if missing else "":
             if self._missing_bytes.intersection(character.encode()):
@@ -89,7 +103,19 @@ class ChatEncoder:
                 )
         if not text:
             return ()
-        return tuple(shared.encode(text) if shared else self._plain.encode(text, add_special_tokens=False).ids)
+        # A batch of one, because only batches can do without the offsets, which cost more than the tokens.
+        whole = self._plain.encode_batch_fast
+        return tuple(shared.encode(text) if shared else whole([text], add_special_tokens=False)[0].ids)
+
+    def word_starts(self, text: str) -> list[int]:
+        """Where in `text` a pre-token begins with an ASCII character that is no space, ascending."""
+        encoding = self._plain.encode(text, add_special_tokens=False)
+        starts, word = [], None
+        for found, (start, _) in zip(encoding.word_ids, encoding.offsets, strict=True):
+            if found != word and text[start].isascii() and not text[start].isspace():
+                starts.append(start)
+            word = found
+        return starts
 
     def _render(self, messages: list[dict[str, str]], *, generation: bool, tokenize: bool = False) -> Any:
         try:
@@ -147,12 +173,6 @@ class ChatEncoder:
 
     def _refused(self, reason: str) -> UnsupportedModelError:
         return UnsupportedModelError(f"{self._name} cannot be used: {reason}")
-
-
-class _User(str):
-    """The user's text among the pieces of a chat."""
-
-    __slots__ = ()
 
 
 def _chat(system: str, user: str) -> list[dict[str, str]]:

@@ -1,24 +1,35 @@
 """From a context and questions to token ids: everything that is checked before the model runs."""
 
-from collections.abc import Mapping
+import marshal
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jevify.decide.encodings import QuestionEncoder
 from jevify.decide.jsonpath import json_path
 from jevify.decide.plan import RequestPlan, share_prefix
-from jevify.decide.questions import Question
+from jevify.decide.questions import Choice, Noul, Question, Score
 from jevify.decide.request import Request
+from jevify.decide.rubric import Rubric, compile_rubric
 from jevify.decide.workflow import Workflow
 from jevify.errors import InputError
+
+# Workflows kept in compiled form: a few kilobytes each, and never a context.
+CACHED_WORKFLOWS = 64
 
 
 @dataclass(frozen=True)
 class CompiledRequest:
-    """A request ready to run: its questions in order and their token plan."""
+    """A request ready to run: its questions in order and their token plan.
+
+    compiled: whether only the context was tokenized; False when every question was rendered in full.
+    """
 
     questions: Mapping[str, Question]
     plan: RequestPlan
+    compiled: bool
 
     @property
     def question_tokens(self) -> list[int]:
@@ -35,36 +46,119 @@ class Limits:
     context_length: int
 
 
-def compile_request(
-    context: Any, questions: Workflow | Mapping[str, Any], encoder: QuestionEncoder, limits: Limits
-) -> CompiledRequest:
-    """Check, render and tokenize a request.
+@dataclass(frozen=True)
+class _Known:
+    """A workflow that was checked, and its compiled form; `given` keeps alive what its key names by identity."""
 
-    context: a non-empty string, or a non-empty JSON object or array. Raises InputError for what Request and Workflow
-    refuse and, telling the count and the limit, for too many questions or a full question that is too long: nothing
-    is ever truncated.
+    given: Any
+    workflow: Workflow
+    rubric: Rubric | None
+
+
+class RequestCompiler:
+    """Checks, renders and tokenizes requests. What does not depend on the context is done once a workflow.
+
+    Safe to use from several threads.
     """
-    asked = questions if isinstance(questions, Workflow) else Workflow.parse({"questions": questions}, "decide")
-    context, workflow = Request.parse({"context": context}, "decide").resolve(asked)
-    if len(workflow.questions) > limits.questions:
-        raise InputError(
-            f"the request has {len(workflow.questions)} questions, and the limit is {limits.questions}; split it"
-        )
-    encoded = []
-    shared = encoder.shared_start()
-    for name, question in workflow.questions.items():
-        tokens, answers = encoder.encode(name, context, question, shared)
-        longest = len(tokens) + max(len(path) for path in answers) - 1
-        if len(tokens) > limits.question_tokens:
+
+    def __init__(self, encoder: QuestionEncoder, limits: Limits) -> None:
+        self._encoder, self._limits = encoder, limits
+        self._known: OrderedDict[Hashable, _Known] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def compile(self, context: Any, questions: Workflow | Mapping[str, Any]) -> CompiledRequest:
+        """The tokens of one request.
+
+        context: a non-empty string, or a non-empty JSON object or array. Raises InputError for what Request and
+        Workflow refuse and, telling the count and the limit, for too many questions or a full question that is too
+        long: nothing is ever truncated.
+        """
+        key = _key(questions)
+        known = self._find(key)
+        if known is None:
+            asked = questions if isinstance(questions, Workflow) else Workflow.parse({"questions": questions}, "decide")
+            context, workflow = Request.parse({"context": context}, "decide").resolve(asked)
+            self._check_number(workflow)
+            known = _Known(questions, workflow, compile_rubric(self._encoder, workflow.questions))
+            self._keep(key, known)
+        elif not _plainly_fine(context):
+            context, _ = Request.parse({"context": context}, "decide").resolve(known.workflow)
+        asked_for = known.workflow.questions
+        plan = known.rubric.plan(context, self._encoder.encode_text) if known.rubric else None
+        request = CompiledRequest(asked_for, plan or self._rendered(context, asked_for), plan is not None)
+        self._check_lengths(request)
+        return request
+
+    def _find(self, key: Hashable | None) -> _Known | None:
+        if key is None:
+            return None
+        with self._guard:
+            if key in self._known:
+                self._known.move_to_end(key)
+            return self._known.get(key)
+
+    def _keep(self, key: Hashable | None, known: _Known) -> None:
+        if key is None:
+            return
+        with self._guard:
+            self._known[key] = known
+            if len(self._known) > CACHED_WORKFLOWS:
+                self._known.popitem(last=False)
+
+    def _rendered(self, context: Any, questions: Mapping[str, Question]) -> RequestPlan:
+        """The plan from full renders of every question."""
+        shared = self._encoder.shared_start()
+        return share_prefix([self._encoder.encode(name, context, asked, shared) for name, asked in questions.items()])
+
+    def _check_number(self, workflow: Workflow) -> None:
+        if len(workflow.questions) > self._limits.questions:
             raise InputError(
-                f"{json_path(('questions', name))}: the full question is {len(tokens)} tokens, and the limit is "
-                f"{limits.question_tokens}; shorten the context, the instructions or the options (or raise "
-                f"max_question_tokens in Python)"
+                f"the request has {len(workflow.questions)} questions, and the limit is {self._limits.questions}; "
+                "split it"
             )
-        if longest > limits.context_length:
-            raise InputError(
-                f"{json_path(('questions', name))}: the full question is {longest} tokens, and the model reads at most "
-                f"{limits.context_length}"
-            )
-        encoded.append((tokens, answers))
-    return CompiledRequest(workflow.questions, share_prefix(encoded))
+
+    def _check_lengths(self, request: CompiledRequest) -> None:
+        limits, prefix = self._limits, len(request.plan.prefix)
+        for name, branch in zip(request.questions, request.plan.branches, strict=True):
+            tokens = prefix + len(branch.tokens)
+            if tokens > limits.question_tokens:
+                raise InputError(
+                    f"{json_path(('questions', name))}: the full question is {tokens} tokens, and the limit is "
+                    f"{limits.question_tokens}; shorten the context, the instructions or the options (or raise "
+                    f"max_question_tokens in Python)"
+                )
+            longest = tokens + max(map(len, branch.answers)) - 1
+            if longest > limits.context_length:
+                raise InputError(
+                    f"{json_path(('questions', name))}: the full question is {longest} tokens, and the model reads at "
+                    f"most {limits.context_length}"
+                )
+
+
+def _key(questions: Any) -> Hashable | None:
+    """What stands for `questions` in the cache; None when nothing cheap is sure to tell two of them apart."""
+    if isinstance(questions, Workflow):
+        questions = dict(questions.questions)
+    if type(questions) is not dict:
+        return None
+    if all(type(question) in (Choice, Noul, Score) for question in questions.values()):
+        if all(type(name) is str for name in questions):
+            return tuple((name, id(question)) for name, question in questions.items())
+        return None
+    try:
+        # Tells 1 from "1" and a list from a tuple, and refuses all but the built-in types; version 2 writes equal
+        # values alike, whoever else refers to their parts.
+        return marshal.dumps(questions, 2)
+    except ValueError:
+        return None
+
+
+def _plainly_fine(context: Any) -> bool:
+    """Whether `context` needs no closer look: text with something to read in it, all of it characters."""
+    if type(context) is not str or not context.strip():
+        return False
+    try:
+        context.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -51,13 +51,41 @@ class QuestionEncoder:
         Raises InputError, naming the question `name`, when there are more options than single-token letters, a label is
         longer than the limit, or two labels have the same ids.
         """
+        answers, after = self.after(name, question)
+        prompt, full = self._chat.encode(SYSTEM, self._layout.before(context) + after, answers, shared)
+        return self._parted(name, answers, prompt, full)
+
+    def before(self, context: Any) -> tuple[Tokens, str]:
+        """The ids that come before the stretch of text that holds the context, and that stretch up to the question."""
+        ids, text = self._chat.opening(SYSTEM)
+        return ids, text + self._layout.before(context)
+
+    def after(self, name: str, question: Question) -> tuple[tuple[str, ...], str]:
+        """The texts of a question's answers, and the user's text after the context. Raises InputError as `encode`."""
         answers = self._answer_texts(name, question)
         text = QuestionText(
             instructions=question.instructions or _DEFAULT_INSTRUCTIONS[question.type],
             options=tuple(self._options(question, answers)),
             answer_with=self._answer_with(question),
         )
-        prompt, full = self._chat.encode(SYSTEM, self._layout(context, text), answers, shared)
+        return answers, self._layout.after(text)
+
+    def closing(self, name: str, answers: tuple[str, ...], text: str) -> tuple[Tokens, tuple[Tokens, ...]]:
+        """As `encode`, of nothing but `text`, the end of what `after` gave."""
+        return self._parted(name, answers, *self._chat.closing(text, answers))
+
+    def encode_text(self, text: str) -> Tokens:
+        """Ids of plain text. Raises InputError for a character that the vocabulary cannot express."""
+        return self._chat.encode_text(text)
+
+    def word_starts(self, text: str) -> list[int]:
+        """Where pre-tokens of `text` begin with an ASCII character that is no space."""
+        return self._chat.word_starts(text)
+
+    def _parted(
+        self, name: str, answers: tuple[str, ...], prompt: Tokens, full: list[Tokens]
+    ) -> tuple[Tokens, tuple[Tokens, ...]]:
+        """A prompt up to where its continuations by the answers part, and what is theirs."""
         begin = common_length([prompt, *full])
         paths = [ids[begin:] for ids in full]
         self._check(name, answers, paths)

@@ -1,5 +1,6 @@
 """A request after tokenization: one shared prefix, a branch for each question, a token path for each option."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Tokens = tuple[int, ...]
@@ -52,8 +53,8 @@ def share_prefix(full: list[tuple[Tokens, tuple[Tokens, ...]]]) -> RequestPlan:
     return RequestPlan(full[0][0][:shared], tuple(Branch(tokens[shared:], answers) for tokens, answers in full))
 
 
-def common_length(sequences: list[Tokens]) -> int:
-    """How many leading tokens all `sequences` share."""
+def common_length(sequences: Sequence[Tokens] | Sequence[str]) -> int:
+    """How many leading tokens, or characters, all `sequences` share."""
     low, high = min(sequences), max(sequences)
     for index, token in enumerate(low):
         if index == len(high) or high[index] != token:
