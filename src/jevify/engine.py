@@ -300,8 +300,10 @@ class DecisionEngine:
     def _judge(
         self, name: str, plans: list[RequestPlan], scores: list[BranchScores], timer: StageTimer
     ) -> tuple[Drift | None, list[list[Verdict]], int]:
-        """The drift, how close each question was, and the forwards spent; under `stable`, near ties in `scores` are
-        replaced."""
+        """The drift, how close each question was, and the forwards spent on settling.
+
+        Mutates `scores` under `stable`: those of near ties are replaced by the oracle's.
+        """
         drift = self._drift.of(name)
         if drift is None and self.settings.stable:
             with timer.stage("measuring"):
@@ -319,8 +321,10 @@ class DecisionEngine:
         return drift, verdicts, oracle.counters()["forward_calls"] - before
 
     def _measure_drift(self, name: str) -> Drift:
-        """Measure the drift of executor `name` and keep it. On an engine of its own, so that the probes count for
-        nothing here and evict no graph; bounds on requests do not hold for them."""
+        """Measure the drift of executor `name` and keep it.
+
+        On an engine of its own: the probes count for nothing here, evict no graph, and are held to no bound.
+        """
         bounds = {field: getattr(DecideSettings, field) for field in BOUNDS_OF_REQUESTS}
         prober = self.with_settings(stable=False, strict=False, **bounds)
         if self._graphs is not None:
