@@ -26,7 +26,6 @@ LONGEST = 130  # characters of a text
 TEXTS = 40
 CLOSEST = 24
 CONFIRMED = 48  # closest candidates whose lead the oracle measures
-ORDINARY = 24  # other candidates held against the oracle, spread over all leads
 
 WORDINGS: dict[str, Question] = {
     "positive": Noul(instructions="Is this text positive?"),
@@ -51,13 +50,16 @@ def candidates() -> list[Request]:
     return [(text, {name: question}) for text in texts for name, question in WORDINGS.items()]
 
 
-def build(engine: DecisionEngine) -> tuple[list[Request], list[float], list[Request], list[str]]:
-    """The CLOSEST requests by the oracle's lead, their leads, and all requests with an oracle's label, with it."""
+def build(engine: DecisionEngine, ordinary: int) -> tuple[list[Request], list[float], list[Request], list[str]]:
+    """The CLOSEST requests by the oracle's lead, their leads, and all requests with an oracle's label, with it.
+
+    ordinary: how many other candidates the oracle answers too, at least, spread over all leads.
+    """
     requests = candidates()
     leads = [lead_of(decision) for decision in engine.decide_many(requests)]
     places = sorted(range(len(requests)), key=leads.__getitem__)
     rest = places[CONFIRMED:]
-    chosen = places[:CONFIRMED] + rest[:: max(1, len(rest) // ORDINARY)]
+    chosen = places[:CONFIRMED] + rest[:: max(1, len(rest) // ordinary)]
     asked = [requests[place] for place in chosen]
     decisions = [engine.oracle(*request) for request in asked]
     near = sorted(zip(map(lead_of, decisions), range(len(asked)), strict=True))[:CLOSEST]
@@ -168,13 +170,14 @@ def main() -> int:
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--ordinary", type=int, default=24, help="other candidates to hold against the oracle")
     parser.add_argument("--fast", action="store_true", help="also packed with fused kernels and CUDA graphs")
     args = parser.parse_args()
     paths: dict[str, dict[str, Any]] = {"forked": {"executor": "forked"}, "packed": {"executor": "packed"}}
     if args.fast:
         paths["packed, kernels, graphs"] = {"executor": "packed", "fused_kernels": KERNELS, "cuda_graphs": True}
     base = DecisionEngine.from_pretrained(args.model, dtype=args.dtype, device=args.device, executor="packed")
-    near, leads, asked, wanted = build(base)
+    near, leads, asked, wanted = build(base, args.ordinary)
     print(f"{len(near)} questions with oracle leads of {leads[0]:.5f} to {leads[-1]:.5f} nats", flush=True)
     print(f"{'path':<24}{'drift':>8}{'batch decides':>15}{'stable':>8}{'settled':>9}  outside the drift as the oracle")
     results = {}
@@ -188,6 +191,7 @@ def main() -> int:
         )
     command = f"python scripts/near_ties.py {args.output} --model {args.model} --dtype {args.dtype}"
     command += f" --device {args.device}" + (" --fast" if args.fast else "")
+    command += f" --ordinary {args.ordinary}" if args.ordinary != parser.get_default("ordinary") else ""
     run = {
         "model": args.model,
         "dtype": args.dtype,
