@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from jevify.accel.ops import MODULE_KERNELS
 from jevify.decide.answers import top_label
 from jevify.decide.questions import Choice, Noul, Question, Score
 from jevify.decide.request import Combined
-from jevify.decide.settings import KERNELS
 from jevify.engine import DecisionEngine
 from jevify.evidence.environment import environment
 from jevify.models.catalog import DEFAULT_MODEL
@@ -175,7 +175,7 @@ def main() -> int:
     args = parser.parse_args()
     paths: dict[str, dict[str, Any]] = {"forked": {"executor": "forked"}, "packed": {"executor": "packed"}}
     if args.fast:
-        paths["packed, kernels, graphs"] = {"executor": "packed", "fused_kernels": KERNELS, "cuda_graphs": True}
+        paths["packed, kernels, graphs"] = {"executor": "packed", "fused_kernels": MODULE_KERNELS, "cuda_graphs": True}
     base = DecisionEngine.from_pretrained(args.model, dtype=args.dtype, device=args.device, executor="packed")
     near, leads, asked, wanted = build(base, args.ordinary)
     print(f"{len(near)} questions with oracle leads of {leads[0]:.5f} to {leads[-1]:.5f} nats", flush=True)

@@ -7,7 +7,7 @@ import torch
 
 import tiny
 from jevify import Choice, Noul
-from jevify.accel.ops import KERNELS, triton_runtime
+from jevify.accel.ops import MODULE_KERNELS, triton_runtime
 from jevify.engine import DecisionEngine
 from jevify.errors import SettingError
 
@@ -31,11 +31,11 @@ def flat(decision):
 def test_every_family_answers_as_the_oracle_does(family, executor):
     # Labels are paths of several tokens: batches of leaves in forked, segments two deep in packed.
     plain = DecisionEngine(tiny.model(family), tiny.tokenizer(), name="tiny", answer_encoding="labels")
-    engine = plain.with_settings(executor=executor, fused_kernels=KERNELS, strict=True)
+    engine = plain.with_settings(executor=executor, fused_kernels=MODULE_KERNELS, strict=True)
     decision = engine.decide(CONTEXT, QUESTIONS)
     assert flat(decision) == pytest.approx(flat(plain.oracle(CONTEXT, QUESTIONS)), abs=1e-5)
     active = decision["metadata"]["optimizations"]
-    assert active["fused_kernels"] == list(KERNELS)
+    assert active["fused_kernels"] == list(MODULE_KERNELS)
     forwards = decision["metadata"]["forward_calls"]
     assert active["counters"]["kernel_launches"] == {
         "rmsnorm": forwards,
@@ -46,7 +46,7 @@ def test_every_family_answers_as_the_oracle_does(family, executor):
     assert engine.counters()["kernel_launches"] == active["counters"]["kernel_launches"]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", MODULE_KERNELS)
 @pytest.mark.parametrize("executor", ["forked", "packed"])
 def test_each_kernel_alone(kernel, executor):
     plain = DecisionEngine(tiny.model("qwen3"), tiny.tokenizer(), name="tiny", executor=executor)
@@ -59,14 +59,14 @@ def test_each_kernel_alone(kernel, executor):
 @pytest.mark.parametrize("executor", ["forked", "packed"])
 def test_low_precision_answers_stay(executor):
     plain = DecisionEngine(tiny.model("qwen3", dtype=torch.bfloat16), tiny.tokenizer(), name="tiny", executor=executor)
-    fused = plain.with_settings(fused_kernels=KERNELS)
+    fused = plain.with_settings(fused_kernels=MODULE_KERNELS)
     assert flat(fused.decide(CONTEXT, QUESTIONS)) == pytest.approx(flat(plain.decide(CONTEXT, QUESTIONS)), abs=1e-3)
 
 
 def test_kernels_are_on_the_model_only_while_their_engine_runs():
     plain = DecisionEngine(tiny.model("llama"), tiny.tokenizer(), name="tiny")
     wanted = flat(plain.decide(CONTEXT, QUESTIONS))
-    fused = plain.with_settings(fused_kernels=KERNELS)
+    fused = plain.with_settings(fused_kernels=MODULE_KERNELS)
     other = plain.with_settings(fused_kernels=("swiglu",))
     oracle = flat(plain.oracle(CONTEXT, QUESTIONS))
     results = {}

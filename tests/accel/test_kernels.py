@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernel_cases as cases
-from jevify.accel.ops import KERNELS, opset, triton_runtime
+from jevify.accel.ops import KERNELS, MODULE_KERNELS, opset, triton_runtime
 from jevify.accel.ops.opset import OpSet, fused_ops
 from jevify.accel.ops.rms_norm import residual_rms_norm_kernel, rms_norm_kernel
 from jevify.accel.ops.rope import norm_rope, norm_rope_kernel
@@ -226,4 +226,5 @@ def test_without_triton_the_reason_says_how_to_get_it(monkeypatch):
 
 
 def test_names_are_those_of_the_slots_that_exist():
-    assert set(build(*KERNELS).launches) == set(KERNELS) == set(opset.KERNELS)
+    assert set(build(*MODULE_KERNELS).launches) == set(MODULE_KERNELS)
+    assert set(opset.KERNELS) == set(KERNELS) == {*MODULE_KERNELS, "linear"}

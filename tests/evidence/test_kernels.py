@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jevify.accel.ops import KERNELS, triton_runtime
+from jevify.accel.ops import MODULE_KERNELS, triton_runtime
 from jevify.evidence.kernels import DenseShape, Exactness, exactness, kernel_cases
 
 pytestmark = pytest.mark.cpu
@@ -31,7 +31,7 @@ def test_what_has_no_distance_is_refused():
 def test_a_case_for_each_kernel_with_the_bytes_it_must_move(head_norms):
     shape = DenseShape(48, 72, 6, 2, 8, head_norms)
     cases = kernel_cases(shape, 5, dtype=torch.bfloat16, device=torch.device("cpu"))
-    assert {case.name for case in cases} == set(KERNELS)
+    assert {case.name for case in cases} == set(MODULE_KERNELS)
     for case in cases:
         for found, wanted in zip(case.kernel(), case.reference(), strict=True):
             assert exactness(found, wanted).mismatch <= 0.01

@@ -10,7 +10,7 @@ import torch
 import kernel_cases as cases
 import tiny
 from jevify import Choice, Noul
-from jevify.accel.ops import KERNELS, triton_runtime
+from jevify.accel.ops import MODULE_KERNELS, triton_runtime
 from jevify.accel.ops import rms_norm as norm
 from jevify.accel.ops import rope as rotary
 from jevify.accel.ops import swiglu as gated
@@ -215,11 +215,11 @@ def test_a_device_that_is_not_the_current_one():
 def test_engines_with_kernels_agree_with_the_fp32_oracle(family, dtype, executor):
     torch.backends.cuda.matmul.allow_tf32 = False
     plain = DecisionEngine(tiny.model(family, dtype=dtype).to("cuda"), tiny.tokenizer(), name="tiny")
-    engine = plain.with_settings(executor=executor, fused_kernels=KERNELS, strict=True)
+    engine = plain.with_settings(executor=executor, fused_kernels=MODULE_KERNELS, strict=True)
     found = engine.decide(CONTEXT, QUESTIONS)
     assert flat(found) == pytest.approx(flat(plain.oracle(CONTEXT, QUESTIONS)), abs=DRIFT[dtype])
     launches = found["metadata"]["optimizations"]["counters"]["kernel_launches"]
-    assert list(launches) == list(KERNELS)
+    assert list(launches) == list(MODULE_KERNELS)
     assert all(launches.values())
 
 

@@ -5,7 +5,7 @@ import torch
 
 import tiny
 from jevify import Choice, Noul, Score
-from jevify.accel.ops import KERNELS
+from jevify.accel.ops import MODULE_KERNELS
 from jevify.decide.answers import top_label
 from jevify.engine import DecisionEngine
 
@@ -37,8 +37,8 @@ def model():
     [
         {"executor": "forked"},
         {"executor": "packed"},
-        {"executor": "packed", "fused_kernels": KERNELS},
-        {"executor": "packed", "fused_kernels": KERNELS, "cuda_graphs": True},
+        {"executor": "packed", "fused_kernels": MODULE_KERNELS},
+        {"executor": "packed", "fused_kernels": MODULE_KERNELS, "cuda_graphs": True},
         {"executor": "independent"},
     ],
     ids=["forked", "packed", "kernels", "graphs", "independent"],

@@ -5,7 +5,7 @@ import torch
 from transformers import DynamicCache
 
 import tiny
-from jevify.accel.ops import KERNELS, triton_runtime
+from jevify.accel.ops import MODULE_KERNELS, triton_runtime
 from jevify.errors import SettingError, UnsupportedModelError
 from jevify.models.lm.cache import cache_argument
 from jevify.models.lm.fused import Fusion, fuse, model_ops
@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.cpu,
     pytest.mark.skipif(not triton_runtime.INTERPRETED, reason="needs Triton and its interpreter (no CUDA device)"),
 ]
-CHOICES = [*((name,) for name in KERNELS), ("rmsnorm", "residual_norm"), KERNELS]
+CHOICES = [*((name,) for name in MODULE_KERNELS), ("rmsnorm", "residual_norm"), MODULE_KERNELS]
 IDS = torch.randint(0, 700, (3, 9), generator=torch.Generator().manual_seed(1))
 # Norms of the three layers and the last one; two more a layer for the heads of qwen3.
 NORMS = {"llama": 7, "llama-biased": 7, "qwen2": 7, "qwen3": 13}
@@ -64,7 +64,7 @@ def test_each_kernel_runs_where_it_should():
             (("rope",), {"rope": 3}),
             (("residual_norm",), {"residual_norm": 6}),
             # The rope kernel takes the norms of the heads with it, the sums take all norms but the first.
-            (KERNELS, {"rmsnorm": 1, "swiglu": 3, "rope": 3, "residual_norm": 6}),
+            (MODULE_KERNELS, {"rmsnorm": 1, "swiglu": 3, "rope": 3, "residual_norm": 6}),
         ]:
             with fuse(model, kernels) as fusion:
                 model(IDS)

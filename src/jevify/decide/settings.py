@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from jevify.accel.ops import KERNELS as KERNELS
+from jevify.accel.ops import MODULE_KERNELS
 from jevify.decide.presets import Preset
 from jevify.errors import SettingError
 
@@ -128,6 +129,12 @@ class DecideSettings:
                 raise SettingError(
                     f"{_spelled(name, value)} has no effect on the {executor} executor; "
                     f"it acts on {' and '.join(_ACTS_ON[name])}"
+                )
+        for kernel in self.fused_kernels:
+            if executor == "forked" and kernel not in MODULE_KERNELS:
+                raise SettingError(
+                    f"--fused-kernels {kernel} has no effect on the forked executor; it multiplies by the merged "
+                    "weights of packed"
                 )
         wanted = {"fused_kernels": self.fused_kernels, "shared_attention": self.shared_attention}
         for name, value in wanted.items():

@@ -11,6 +11,8 @@ from jevify.accel.ops import KERNELS
 from jevify.accel.ops import rms_norm as norm
 from jevify.accel.ops import rope as rotary
 from jevify.accel.ops import swiglu as gated
+from jevify.accel.ops.linear import linear
+from jevify.accel.ops.linear_choice import Product, Table, choices, chosen_linear
 from jevify.accel.ops.rows import DTYPES
 from jevify.accel.ops.triton_runtime import failure
 from jevify.errors import SettingError
@@ -29,16 +31,25 @@ class OpSet:
     residual_rms_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]] = norm.residual_rms_norm
     silu_mul: Callable[[Tensor, Tensor], Tensor] = gated.silu_mul
     norm_rope: Callable[..., tuple[Tensor, Tensor]] = rotary.norm_rope
+    linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear
     kernels: tuple[str, ...] = ()
     launches: dict[str, int] = field(default_factory=dict)
 
 
 def fused_ops(
-    kernels: Collection[str], *, device: torch.device, dtype: torch.dtype, widths: Iterable[int], head_size: int
+    kernels: Collection[str],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    widths: Iterable[int],
+    head_size: int,
+    products: Collection[Product] = (),
+    table: Table | None = None,
 ) -> OpSet:
     """An OpSet with the named kernels in their slots and the references everywhere else.
 
-    widths: the row widths that norms will see. Where only "rmsnorm" is asked for it also serves the norms inside
+    widths: the row widths that norms will see. products: the (outputs, inner) sizes that "linear" will see; table: how
+    they were measured, by default what is shipped. Where only "rmsnorm" is asked for it also serves the norms inside
     residual_rms_norm and norm_rope. Runs a small kernel once a process to find out whether any can run. Raises
     SettingError naming the kernel and the reason when one cannot.
     """
@@ -59,6 +70,19 @@ def fused_ops(
         return run
 
     slots: dict[str, Callable[..., Any]] = {}
+    if "linear" in kernels:
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        measured = choices(products, device=name, dtype=dtype, table=table)
+        if not measured:
+            raise SettingError(
+                f"fused kernel linear: no product of this model was measured on {name} in "
+                f"{str(dtype).removeprefix('torch.')}; measure them with scripts/tune_linear.py"
+            )
+
+        def launched() -> None:
+            launches["linear"] += 1
+
+        slots["linear"] = chosen_linear(measured, launched)
     if "rmsnorm" in kernels:
         normalize = slots["rms_norm"] = counted("rmsnorm", norm.rms_norm_kernel)
         slots["residual_rms_norm"] = _sum_then(normalize)

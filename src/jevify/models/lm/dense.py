@@ -129,13 +129,13 @@ class DenseDecoder:
     def _project(self, layer: LayerWeights, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weights = self.weights
         heads = (weights.heads, weights.kv_heads, weights.kv_heads)
-        merged = functional.linear(hidden, layer.qkv, layer.qkv_bias)
+        merged = self._ops.linear(hidden, layer.qkv, layer.qkv_bias)
         q, k, v = merged.view(-1, sum(heads), weights.head_dim).split(heads, dim=1)
         return *self._ops.norm_rope(q, k, cos, sin, layer.q_norm, layer.k_norm, weights.eps), v
 
     def _feed_forward(self, layer: LayerWeights, attended: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        projected = functional.linear(attended, layer.out, layer.out_bias)
+        projected = self._ops.linear(attended, layer.out, layer.out_bias)
         hidden, residual = self._ops.residual_rms_norm(projected, residual, layer.post_norm, self.weights.eps)
-        gate, up = functional.linear(hidden, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+        gate, up = self._ops.linear(hidden, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
         activated = self._ops.silu_mul(gate, up)
-        return functional.linear(activated, layer.down, layer.down_bias), residual
+        return self._ops.linear(activated, layer.down, layer.down_bias), residual

@@ -7,16 +7,16 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from jevify.accel.ops import KERNELS
+from jevify.accel.ops import KERNELS, MODULE_KERNELS
 from jevify.accel.ops.opset import OpSet, fused_ops
-from jevify.errors import UnsupportedModelError
+from jevify.errors import SettingError, UnsupportedModelError
 from jevify.models.lm.shared_prefix import SharedPrefix
 from jevify.models.lm.support import check_config
 
 _Forward = Callable[..., Any]
 
 
-def fuse(model: Any, kernels: Collection[str] = KERNELS) -> "Fusion":
+def fuse(model: Any, kernels: Collection[str] = MODULE_KERNELS) -> "Fusion":
     """Run a dense transformers Qwen2, Qwen3 or Llama model with fused kernels from now on, until `undo`.
 
     kernels: any of rmsnorm, swiglu, rope, residual_norm. For inference only: the kernels have no backward. Mutates the
@@ -26,6 +26,8 @@ def fuse(model: Any, kernels: Collection[str] = KERNELS) -> "Fusion":
     `fused_kernels` are on only while it runs. Raises SettingError for a kernel that cannot run here, and
     UnsupportedModelError for a model these adapters do not know.
     """
+    if others := [name for name in kernels if name in KERNELS and name not in MODULE_KERNELS]:
+        raise SettingError(f"fused kernel {others[0]}: no adapter for transformers' modules takes it")
     fusion = Fusion(model, model_ops(model, kernels))
     fusion.apply()
     return fusion
@@ -35,8 +37,17 @@ def model_ops(model: Any, kernels: Collection[str]) -> OpSet:
     """The operations of `model` with the named kernels in place of their references. Raises SettingError."""
     config = model.config
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    widths = (config.hidden_size, head_size)
-    return fused_ops(kernels, device=model.device, dtype=model.dtype, widths=widths, head_size=head_size)
+    hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads * head_size
+    keys = 2 * config.num_key_value_heads * head_size
+    return fused_ops(
+        kernels,
+        device=model.device,
+        dtype=model.dtype,
+        widths=(hidden, head_size),
+        head_size=head_size,
+        # As the packed executor merges them.
+        products=((heads + keys, hidden), (hidden, heads), (2 * inner, hidden), (hidden, inner)),
+    )
 
 
 class Fusion:
