@@ -1,6 +1,7 @@
 """An engine that counts words instead of running a model, on a clock that only it moves."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 from jevify.decide.settings import DecideSettings
@@ -40,17 +41,24 @@ class FakeModel:
     """What the engines share: the clock, a log of (executor, context), and seconds a decision by executor.
 
     `seconds[executor]` holds the times of successive decisions, the last one for all that follow. `meddle`
-    may change a decision before it is returned, or raise.
+    may change a decision before it is returned, or raise. `counted` gives more counters of an engine, from its
+    executor and the decisions it has made.
     """
 
     clock: FakeClock
     seconds: dict[str, list[float]]
     log: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     meddle: Any = lambda executor, decision, log: None
+    counted: Any = lambda executor, decisions: {}
 
 
 class FakeEngine:
     """The engine's API, as far as the benchmark uses it."""
+
+    # Two layers of 16-value heads: 2 * (64 * 16 * (2 * 4 + 2 * 2) + 3 * 64 * 128) = 73,728 values.
+    config = SimpleNamespace(
+        num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=128
+    )
 
     def __init__(self, model: FakeModel, **settings: Any) -> None:
         self._model = model
@@ -64,7 +72,10 @@ class FakeEngine:
         return count_words(context, questions)
 
     def counters(self) -> dict[str, Any]:
-        return {"decisions": self._decisions}
+        return {"decisions": self._decisions, **self._model.counted(self.settings.executor, self._decisions)}
+
+    def with_executor(self, build: Any) -> "FakeEngine":
+        return self.with_settings(executor=self.settings.executor)
 
     def oracle(self, context: str, questions: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return self._decision("oracle", context, questions)
@@ -78,6 +89,9 @@ class FakeEngine:
         decision = self._decision(executor, context, questions)
         self._model.meddle(executor, decision, self._model.log)
         return decision
+
+    def decide_many(self, requests: list[tuple[str, dict[str, dict[str, Any]]]]) -> list[dict[str, Any]]:
+        return [self.decide(context, questions) for context, questions in requests]
 
     def _decision(self, executor: str, context: str, questions: dict[str, dict[str, Any]]) -> dict[str, Any]:
         shared, tokens = count_words(context, questions)

@@ -1,7 +1,7 @@
 """The door: `from jevify.engine import DecisionEngine`."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -166,6 +166,17 @@ class DecisionEngine:
         return DecisionEngine(
             self._model, self._tokenizer, name=self.name, revision=self.revision, chat=self._chat, **changed
         )
+
+    def with_executor(self, build: Callable[[Any, AnswerHead], Executor]) -> "DecisionEngine":
+        """An engine of the same settings that runs its requests through `build(model, head)`, to measure other ways."""
+        made = self.with_settings()
+        made._executors[made.settings.executor] = build(made._model, made._head)
+        return made
+
+    @property
+    def config(self) -> Any:
+        """The transformers configuration of the model."""
+        return self._model.config
 
     def decide(self, context: Any, questions: Questions, *, mode: Mode = "parallel") -> Decision:
         """Answer every question about `context`.

@@ -81,6 +81,8 @@ def test_a_stored_run_shows_the_same_table(folder: Path, capsys: pytest.CaptureF
     assert [len(row["samples_ms"]) for row in stored["cases"][0]["arms"]] == [2, 2]
     assert call("--show", "run.json") == 0
     assert capsys.readouterr().out == first
+    assert call("--show", "run.json", "run.json") == 0
+    assert capsys.readouterr().out == f"{first}\n{first}"
 
 
 def test_an_existing_output_is_refused_before_anything_runs(folder: Path) -> None:
@@ -207,7 +209,7 @@ def test_arguments_without_effect_or_sense_are_refused(folder: Path, words: list
 def test_the_terminal_table_holds_what_the_markdown_holds(folder: Path) -> None:
     from rich.console import Console
 
-    from jevify.evidence.report import rows, show
+    from jevify.evidence.report import show, tables
 
     fake = FakeModel(FakeClock(), {"independent": [0.008], "packed": [0.002]})
     result = run_benchmark(
@@ -219,6 +221,8 @@ def test_the_terminal_table_holds_what_the_markdown_holds(folder: Path) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     show(result, console)
     text = console.export_text()
-    assert all(cell in text for row in rows(result) for cell in row)
-    assert rows(result)[1][:7] == ["", "packed", "2.0", "2.0", "2.0", "4.00 [4.00, 4.00]", "186%"]
-    assert rows(result)[1][8:] == ["100.0% of 12", "0.0e+00", "0.0e+00"]
+    (table,) = tables(result)
+    assert all(cell in text for row in table.rows for cell in row)
+    assert table.rows[1][:7] == ["", "packed", "2.0", "2.0", "2.0", "4.00 [4.00, 4.00]", "186%"]
+    assert table.rows[1][7:10] == ["-", "-", "-"]
+    assert table.rows[1][11:] == ["100.0% of 12", "0.0e+00", "0.0e+00"]

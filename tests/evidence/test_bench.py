@@ -10,7 +10,10 @@ import pytest
 from fake_engine import FakeClock, FakeEngine, FakeModel
 from jevify.errors import SettingError
 from jevify.evidence.bench import failures, run_benchmark
-from jevify.evidence.scenario import DecideScenario, parse_scenario
+from jevify.evidence.floor import Machine
+from jevify.evidence.kinds.decide.scenario import DecideScenario
+from jevify.evidence.report import remarks, tables
+from jevify.evidence.scenario import parse_scenario
 
 pytestmark = pytest.mark.cpu
 
@@ -339,3 +342,101 @@ def test_progress_ends_at_the_total_and_never_goes_back() -> None:
     assert {total for _, total in seen} == {18}
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (18, 18)
+
+
+def replayed(**changes: Any) -> Callable[[str, int], dict[str, Any]]:
+    """Counters of an engine that replays a graph for each decision, with `changes` to those of the graphs."""
+    graphs = {"fallbacks": 0, "last_fallback": None}
+    return lambda executor, decisions: {executor: {"graphs": {**graphs, "replays": decisions, **changes}}}
+
+
+GRAPHS = [{"name": "packed", "executor": "packed", "cuda_graphs": True}, {"name": "forked", "executor": "forked"}]
+
+
+def test_an_arm_whose_counters_show_its_graphs_passes() -> None:
+    fake = model()
+    fake.counted = replayed()
+    result = bench(fake, scenario(candidates=GRAPHS))
+    assert failures(result) == []
+    assert arms(result)["packed"]["counters"]["after"]["packed"]["graphs"]["replays"] == 4
+
+
+def test_an_arm_that_did_not_replay_fails_alone_and_keeps_what_it_measured() -> None:
+    fake = model()
+    fake.counted = replayed(replays=1)
+    result = bench(fake, scenario(candidates=GRAPHS))
+    rows = arms(result)
+    assert rows["packed"]["error"] == "not what it says: 0 graphs were replayed in 3 timed decisions"
+    assert rows["packed"]["samples_ms"] == [2.0, 2.0, 2.0]
+    assert rows["forked"]["ratio"]["median"] == 2.0
+    assert failures(result) == [f"N=4 P=50 Q=20, packed: {rows['packed']['error']}"]
+
+
+def test_targets_are_judged_on_the_arm_that_is_named() -> None:
+    size = {"prefix_tokens": 50, "question_tokens": 20, "questions": 4}
+    case = {**size, "targets": {"decide_ms": 1.5, "ratio": 2}}
+    result = bench(model(), scenario(cases=[case], target_arm="forked"))
+    targets = result["cases"][0]["targets"]
+    assert targets["arm"] == "forked"
+    assert [(entry["measured"], entry["met"]) for entry in targets["figures"]] == [(4.0, False), (2.0, True)]
+    assert bench(model(), scenario(cases=[case]))["cases"][0]["targets"]["arm"] == "packed"
+    _, table = tables(result)
+    assert table.rows == [
+        ["N=4 P=50 Q=20, forked", "decide_ms", "1.5", "4.00", "missed by 2.50 (167%)"],
+        ["", "ratio", "2", "2.00", "met"],
+    ]
+
+
+def test_the_noise_floor_is_the_baseline_beside_itself() -> None:
+    def shift(decision: dict[str, Any]) -> None:
+        decision["answers"]["question_2"]["probabilities"] = {"no": 0.6, "yes": 0.4}
+
+    # Warm-up, three timed rounds, memory; then pairs of 10 and 5 ms, and the answers at another shape.
+    fake = model(independent=[0.008] * 5 + [0.010, 0.005] * 3)
+    fake.meddle = broken("independent", shift, at=11)
+    result = bench(fake, scenario(noise_floor=True))
+    noise = result["cases"][0]["noise"]
+    assert noise["time_ratio"] == {"median": 2.0, "low": 2.0, "high": 2.0, "pairs": 3}
+    assert noise["shape"] == "all questions in one padded batch"
+    assert noise["quality"]["largest_difference"] == pytest.approx(0.1)
+    assert (noise["quality"]["questions"], noise["quality"]["agreement"]) == (12, 1)
+    assert "N=4 P=50 Q=20: the baseline over itself takes 2.00x [2.00, 2.00] the time" in remarks(result)
+    assert arms(result)["independent"]["samples_ms"] == [8.0, 8.0, 8.0]
+    assert "noise" not in bench(model())["cases"][0]
+
+
+@pytest.mark.parametrize(("executor", "shape"), [("forked", "branch batches of 1"), ("packed", "the request twice")])
+def test_each_executor_has_another_batch_shape(executor: str, shape: str) -> None:
+    noise = bench(model(), scenario(baseline={"executor": executor}, noise_floor=True))["cases"][0]["noise"]
+    assert noise["shape"].startswith(shape)
+    assert noise["quality"]["largest_difference"] == 0
+
+
+def test_a_failing_noise_floor_leaves_the_times() -> None:
+    fake = model()
+    fake.meddle = broken("independent", lambda decision: 1 / 0, at=5)
+    result = bench(fake, scenario(noise_floor=True))
+    assert failures(result) == ["N=4 P=50 Q=20, noise floor: ZeroDivisionError: division by zero"]
+    assert arms(result)["packed"]["ratio"]["median"] == 4.0
+
+
+def test_times_are_told_beside_the_floor_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jevify.evidence.kinds.decide.run.machine_of", lambda device: Machine("tiny", 1e9, 1e9))
+    fake = model()
+
+    def on_gpu(executor: str, decision: dict[str, Any], log: list[tuple[str, str]]) -> None:
+        decision["metadata"] |= {"dtype": "bfloat16"}
+        decision["metadata"]["stages_ms"]["device"] = 1.0
+
+    fake.meddle = on_gpu
+    case = bench(fake)["cases"][0]
+    # 73,728 values and 130 rows, and their attention: 4 * 2 layers * 4 heads * 16 values.
+    visible = 50 * 51 // 2 + 4 * (20 * 50 + 20 * 21 // 2)
+    operations = 2 * 73_728 * 130 + 4 * 2 * 4 * 16 * visible
+    assert case["floor"]["machine"] == "tiny"
+    assert case["floor"]["weights_ms"] == pytest.approx(2 * 73_728 / 1e6, abs=1e-4)
+    assert case["floor"]["ms"] == pytest.approx(operations / 1e6, abs=1e-4)
+    row = case["arms"][2]
+    assert row["times_floor"] == pytest.approx(2.0 / case["floor"]["ms"], abs=1e-4)
+    assert row["gpu_times_floor"] == pytest.approx(1.0 / case["floor"]["ms"], abs=1e-4)
+    assert bench(model())["cases"][0]["floor"] is None

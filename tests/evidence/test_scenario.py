@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from jevify.errors import InputError
-from jevify.evidence.scenario import Arm, Case, find_scenario, load_scenario, parse_scenario, scenario_files
+from jevify.evidence.kinds.base import Arm
+from jevify.evidence.kinds.decide.scenario import TargetedCase
+from jevify.evidence.scenario import find_scenario, load_scenario, parse_scenario, scenario_files
 
 pytestmark = pytest.mark.cpu
 
@@ -26,7 +28,7 @@ MINIMAL: dict[str, Any] = {
 
 def test_a_minimal_scenario_takes_the_documented_defaults() -> None:
     scenario = parse_scenario(MINIMAL)
-    assert scenario.cases == (Case(50, 20, 2),)
+    assert scenario.cases == (TargetedCase(50, 20, 2),)
     assert scenario.baseline == Arm("baseline", {"executor": "independent"})
     assert scenario.candidates == (Arm("packed", {"executor": "packed", "token_budget": 512}),)
     assert scenario.arms == (scenario.baseline, *scenario.candidates)
@@ -36,7 +38,7 @@ def test_a_minimal_scenario_takes_the_documented_defaults() -> None:
 
 def test_data_holds_everything_that_was_read() -> None:
     data = parse_scenario(MINIMAL).data()
-    assert data["cases"] == ({"prefix_tokens": 50, "question_tokens": 20, "questions": 2},)
+    assert data["cases"] == ({"prefix_tokens": 50, "question_tokens": 20, "questions": 2, "targets": None},)
     assert data["candidates"][0] == {
         "name": "packed",
         "settings": {"executor": "packed", "token_budget": 512},
@@ -49,7 +51,7 @@ def test_the_cpu_scenario_is_the_comparison_that_it_promises() -> None:
     assert (scenario.model, scenario.dtype, scenario.device) == ("smollm2-135m", "float32", "cpu")
     assert scenario.baseline.settings == {"executor": "independent"}
     assert [arm.settings["executor"] for arm in scenario.candidates] == ["forked", "packed"]
-    assert scenario.cases == tuple(Case(250, 80, questions) for questions in (1, 4, 28))
+    assert scenario.cases == tuple(TargetedCase(250, 80, questions) for questions in (1, 4, 28))
     assert scenario.fresh_context
 
 
@@ -76,6 +78,9 @@ def test_every_scenario_of_the_repository_loads_under_its_own_name(path: Path) -
         (["candidates", 0, "fused_kernels"], [5], r"scenario.candidates\[0\]: --fused-kernels names 5"),
         (["repeats"], True, "scenario.repeats: True is not a whole number"),
         (["seed"], 1.5, "scenario.seed: 1.5 is not a whole number"),
+        (["noise_floor"], 1, "scenario.noise_floor: 1 is not true or false"),
+        (["target_arm"], "fast", "scenario.target_arm: 'fast' is no arm; the arms are baseline, packed"),
+        (["cases", 0, "targets"], {"decide": 3}, r"scenario.cases\[0\].targets.decide: unknown field"),
         (["fresh_context"], 1, "scenario.fresh_context: 1 is not true or false"),
         (["cases"], [], r"scenario.cases: give a list of one table or more"),
         (["cases", 0, "prefix"], 3, r"scenario.cases\[0\].prefix: unknown field"),

@@ -4,7 +4,7 @@ import pytest
 
 from fake_engine import QUESTION_FRAME, count_words
 from jevify.errors import JevifyError
-from jevify.evidence.scenario import Case
+from jevify.evidence.kinds.base import Case
 from jevify.evidence.words import WORDS
 from jevify.evidence.workload import sized_requests
 

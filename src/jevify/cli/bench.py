@@ -18,11 +18,12 @@ from jevify.cli.decide import check_settings
 from jevify.cli.loading import load_engine
 from jevify.cli.output import printing
 from jevify.errors import InputError
-from jevify.evidence.scenario import BOUNDS, FOLDER, DecideScenario, find_scenario, load_scenario, scenario_files
+from jevify.evidence.kinds.base import BOUNDS, ModelScenario, Scenario
+from jevify.evidence.scenario import FOLDER, find_scenario, load_scenario, scenario_files
 from jevify.evidence.store import check_output, read_result, write_json
 
 if TYPE_CHECKING:
-    from jevify.evidence.bench import Progress
+    from jevify.evidence.kinds.base import Progress
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -39,11 +40,11 @@ def add_parser(subparsers: "Subparsers") -> None:
         "--repeats", type=whole_number, metavar="N", help="timed rounds a case, instead of the scenario's"
     )
     parser.add_argument("--list", action="store_true", help=f"the scenarios in {FOLDER}/")
-    parser.add_argument("--show", type=path, metavar="FILE", help="print the table of a stored run")
+    parser.add_argument("--show", type=path, nargs="+", metavar="FILE", help="print the tables of stored runs")
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | None = None) -> int:
+def run(args: argparse.Namespace, load: Callable[[ModelScenario], Any] | None = None) -> int:
     """Do what the arguments say and return the exit code: 1 when an arm failed or the run was interrupted.
 
     `load` takes the place of the loader of the scenario's model. Raises InputError.
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | None =
     if args.list:
         return _list()
     if args.show is not None:
-        return _show(args.show)
+        return _show_all(args.show)
     return _bench(args, load)
 
 
@@ -77,7 +78,18 @@ def _list() -> int:
     return 0
 
 
-def _show(stored: Path) -> int:
+def _show_all(stored: list[Path]) -> int:
+    results = [_read(path) for path in stored]
+    for index, result in enumerate(results):
+        if index:
+            with printing():
+                print()
+        _print(result)
+    return 0
+
+
+def _read(stored: Path) -> dict[str, Any]:
+    """A stored run that can be printed. Raises InputError."""
     from jevify.evidence.report import markdown
 
     result = read_result(stored)
@@ -87,11 +99,10 @@ def _show(stored: Path) -> int:
         raise InputError(
             f"{stored}: not the whole result of a benchmark run ({type(error).__name__}: {error})"
         ) from error
-    _print(result)
-    return 0
+    return result
 
 
-def _bench(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | None) -> int:
+def _bench(args: argparse.Namespace, load: Callable[[ModelScenario], Any] | None) -> int:
     scenario = load_scenario(find_scenario(args.scenario))
     _check_scenario(scenario)
     if args.output is not None:
@@ -99,7 +110,7 @@ def _bench(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | Non
     if args.repeats is not None:
         scenario = dataclasses.replace(scenario, repeats=args.repeats)
     # The model before torch, so that one that is not here is told at once.
-    engine = (load or _load)(scenario)
+    engine = (load or _load)(scenario) if isinstance(scenario, ModelScenario) else None
     from jevify.evidence.bench import failures, run_benchmark
 
     with _progress() as progress:
@@ -113,21 +124,22 @@ def _bench(args: argparse.Namespace, load: Callable[[DecideScenario], Any] | Non
     return 1 if result["interrupted"] or failures(result) else 0
 
 
-def _check_scenario(scenario: DecideScenario) -> None:
+def _check_scenario(scenario: Scenario) -> None:
     """Refuse, before anything is loaded, what no device of the scenario can do."""
     try:
         check_device(scenario.device)
         if scenario.dtype not in DTYPES:
             raise InputError(f"dtype is {scenario.dtype!r}; use one of {', '.join(DTYPES)}")
-        for arm in scenario.arms:
-            limit = check_settings(arm.settings, scenario.device, scenario.model)
-            if any(case.questions > limit for case in scenario.cases):
-                raise InputError(f"{arm.name} takes {limit} questions at most: raise its max_questions")
+        if isinstance(scenario, ModelScenario):
+            for arm in scenario.arms:
+                limit = check_settings(arm.settings, scenario.device, scenario.model)
+                if scenario.most_questions > limit:
+                    raise InputError(f"{arm.name} takes {limit} questions at most: raise its max_questions")
     except InputError as error:
         raise InputError(f"scenario {scenario.name}: {error}") from error
 
 
-def _load(scenario: DecideScenario) -> Any:
+def _load(scenario: ModelScenario) -> Any:
     return load_engine(scenario.model, device=scenario.device, dtype=scenario.dtype)
 
 

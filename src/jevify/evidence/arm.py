@@ -2,7 +2,7 @@
 
 import gc
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 from jevify.decide.settings import DecideSettings
 from jevify.errors import JevifyError
 from jevify.evidence.expected import RequestSize, expected_forward_calls
+from jevify.evidence.kinds.base import Arm, Clock
 from jevify.evidence.memory import PeakMemory, peak_memory
-from jevify.evidence.scenario import Arm
 from jevify.evidence.stats import median, p90
 from jevify.evidence.workload import SizedRequest
 
-Clock = Callable[[], float]
 # Stored samples are in milliseconds with this many decimals; statistics are taken from the stored values.
 DECIMALS = 3
 # Metadata that a setting of the same name must reappear in.
@@ -25,11 +24,15 @@ _RAN = (*_PROVEN, "device", "dtype", "scoring_dtype", "revision")
 
 @dataclass
 class ArmRun:
-    """An arm while it runs. A failure is kept in `error`; from then on the arm is left out of every round."""
+    """An arm while it runs. A failure is kept in `error`; from then on the arm is left out of every round.
+
+    `unproven` says why the counters do not show what the arm asked for: a failure too, whose measurements are kept.
+    """
 
     arm: Arm
     engine: Any
     error: str | None = None
+    unproven: str | None = None
     warmup_ms: list[float] = field(default_factory=list)
     samples_ms: list[float] = field(default_factory=list)
     decisions: list[Mapping[str, Any]] = field(default_factory=list)

@@ -33,6 +33,15 @@ class RequestSize:
         return self.shared + branches
 
     @property
+    def visible_keys(self) -> int:
+        """Pairs of a row and a key it sees, over the rows that `packed_tokens` counts."""
+        pairs = _triangle(0, self.shared)
+        for index, total in enumerate(self.tokens):
+            pairs += _triangle(self.shared, total)
+            pairs += sum(_triangle(total, total + leaf) for leaf in self.leaves(index))
+        return pairs
+
+    @property
     def bound(self) -> float:
         """The speed-up over one question a forward if time were proportional to rows.
 
@@ -55,3 +64,8 @@ def expected_forward_calls(size: RequestSize, settings: DecideSettings) -> int |
         rows = sum(max(1, options) for options in leaves)
         return (1 if size.shared else 0) + -(-rows // settings.branch_batch_size)
     return 1 if size.packed_tokens <= settings.token_budget else None
+
+
+def _triangle(start: int, stop: int) -> int:
+    """Keys seen by rows at depth `start` to `stop`, each of which sees its own depth and one more."""
+    return (stop * (stop + 1) - start * (start + 1)) // 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jevify.errors import JevifyError
-from jevify.evidence.scenario import Case
+from jevify.evidence.kinds.base import Case
 from jevify.evidence.words import WORDS
 
 Questions = dict[str, dict[str, Any]]

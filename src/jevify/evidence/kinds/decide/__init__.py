@@ -1,0 +1,1 @@
+"""Whole decisions: candidates beside a baseline on the same requests."""
