@@ -68,6 +68,9 @@ class FakeEngine:
     def with_settings(self, **settings: Any) -> "FakeEngine":
         return FakeEngine(self._model, **settings)
 
+    def clear_optimization_cache(self) -> None:
+        self._model.log.append((self.settings.executor, "cleared"))
+
     def measure(self, context: str, questions: dict[str, dict[str, Any]]) -> tuple[int, list[int]]:
         return count_words(context, questions)
 

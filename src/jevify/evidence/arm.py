@@ -2,10 +2,10 @@
 
 import gc
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from jevify.decide.settings import DecideSettings
 from jevify.errors import JevifyError
@@ -15,6 +15,7 @@ from jevify.evidence.memory import PeakMemory, peak_memory
 from jevify.evidence.stats import median, p90
 from jevify.evidence.workload import SizedRequest
 
+T = TypeVar("T")
 # Stored samples are in milliseconds with this many decimals; statistics are taken from the stored values.
 DECIMALS = 3
 # Metadata that a setting of the same name must reappear in.
@@ -96,7 +97,12 @@ class ArmRun:
 
 
 def timed(engine: Any, request: SizedRequest, clock: Clock) -> tuple[float, Mapping[str, Any]]:
-    """Milliseconds of one decision, and the decision. Garbage collection is off meanwhile.
+    """`timed_call` of one decision."""
+    return timed_call(lambda: engine.decide(request.context, request.questions), clock)
+
+
+def timed_call(decide: Callable[[], T], clock: Clock) -> tuple[float, T]:
+    """Milliseconds of `decide`, and what it returns. Garbage collection is off meanwhile.
 
     A decision is plain Python numbers, so the device has finished when it returns.
     """
@@ -104,24 +110,18 @@ def timed(engine: Any, request: SizedRequest, clock: Clock) -> tuple[float, Mapp
     gc.disable()
     try:
         begin = clock()
-        decision = engine.decide(request.context, request.questions)
+        decided = decide()
         end = clock()
     finally:
         if collecting:
             gc.enable()
-    return round((end - begin) * 1e3, DECIMALS), decision
+    return round((end - begin) * 1e3, DECIMALS), decided
 
 
 def proven_size(decision: Mapping[str, Any], arm: Arm, request: SizedRequest) -> RequestSize:
     """The request's size as it ran. Raises JevifyError when the decision is not the work the arm names."""
     metadata = decision["metadata"]
-    for key in _PROVEN:
-        if key == "attention" and metadata["executor"] == "packed":
-            continue  # It has its own; the setting acts on the others.
-        if (asked := arm.settings.get(key, "auto")) not in ("auto", metadata[key]):
-            raise JevifyError(f"{key} {metadata[key]} ran, not {asked}")
-    if metadata["generated_tokens"] != 0:
-        raise JevifyError(f"{metadata['generated_tokens']} tokens were generated; a decision generates none")
+    prove_settings(metadata, arm)
     ran = list(metadata["questions"].values())
     tokens = tuple(question["tokens"] for question in ran)
     if tokens != request.tokens:
@@ -134,6 +134,17 @@ def proven_size(decision: Mapping[str, Any], arm: Arm, request: SizedRequest) ->
     if needed is not None and metadata["forward_calls"] != needed:
         raise JevifyError(f"{metadata['forward_calls']} forward calls were made; the executor needs {needed}")
     return size
+
+
+def prove_settings(metadata: Mapping[str, Any], arm: Arm) -> None:
+    """Raise JevifyError when the metadata of a decision is not that of the arm's executor and formats."""
+    for key in _PROVEN:
+        if key == "attention" and metadata["executor"] == "packed":
+            continue  # It has its own; the setting acts on the others.
+        if (asked := arm.settings.get(key, "auto")) not in ("auto", metadata[key]):
+            raise JevifyError(f"{key} {metadata[key]} ran, not {asked}")
+    if metadata["generated_tokens"] != 0:
+        raise JevifyError(f"{metadata['generated_tokens']} tokens were generated; a decision generates none")
 
 
 def plain(value: Any) -> Any:

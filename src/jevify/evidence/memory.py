@@ -48,6 +48,21 @@ def peak_memory(phase: Callable[[], object], device: str = "cpu") -> PeakMemory:
     return PeakMemory(start, peak, torch.cuda.max_memory_allocated(device) if cuda else None, unavailable)
 
 
+def driver_bytes(device: str) -> int | None:
+    """Memory of a CUDA device in use by all that run on it, as its driver counts; None for another device."""
+    if not device.startswith("cuda"):
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def release(device: str) -> None:
+    """Give back what nothing refers to any more, to the system and the driver."""
+    _return_free_memory()
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
+
+
 def _reset_resident_peak() -> str | None:
     """Reset the peak resident set; return why it is not possible here, or None."""
     if not sys.platform.startswith("linux"):

@@ -35,28 +35,29 @@ def parse_targets(data: Any, where: str) -> Targets:
 
 
 def judged(targets: Targets, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each target beside the figure of an arm's stored row, None where it was not measured.
+    """`held` for each target and the figure of an arm's stored row."""
+    return [
+        held(name, target, _figure(name, row), least=name == "ratio")
+        for name, target in asdict(targets).items()
+        if target is not None
+    ]
+
+
+def held(figure: str, target: float, measured: float | None, *, least: bool) -> dict[str, Any]:
+    """A target, the least or the greatest value asked of a figure, beside what was measured: None where it was not.
 
     `met` is None without a figure; `short_by` says by how much a figure is on the wrong side, 0 when it is met.
     """
-    found = []
-    for name, target in asdict(targets).items():
-        if target is None:
-            continue
-        measured = _figure(name, row)
-        short = None
-        if measured is not None:
-            short = max(0.0, target - measured if name == "ratio" else measured - target)
-        found.append(
-            {
-                "figure": name,
-                "target": target,
-                "measured": None if measured is None else round(measured, _DECIMALS),
-                "met": None if short is None else short == 0,
-                "short_by": None if short is None else round(short, _DECIMALS),
-            }
-        )
-    return found
+    short = None
+    if measured is not None:
+        short = max(0.0, target - measured if least else measured - target)
+    return {
+        "figure": figure,
+        "target": target,
+        "measured": None if measured is None else round(measured, _DECIMALS),
+        "met": None if short is None else short == 0,
+        "short_by": None if short is None else round(short, _DECIMALS),
+    }
 
 
 def _figure(name: str, row: Mapping[str, Any]) -> float | None:

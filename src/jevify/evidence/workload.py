@@ -89,7 +89,7 @@ class _Draft:
         # Different first words end the common prefix of all questions where the instructions begin.
         first = draw.sample(WORDS, min(drafted, len(WORDS)))
         self._instructions = [_Text(draw, [first[index % len(first)]]) for index in range(drafted)]
-        self._labels = [_labels(draw) for _ in range(drafted)]
+        self._labels = [distinct_labels(draw) for _ in range(drafted)]
 
     def fit(self) -> SizedRequest:
         """Resize the texts until the counts are met, or stay with the nearest found."""
@@ -137,7 +137,7 @@ class _Draft:
         return shared, tokens
 
 
-def _labels(draw: random.Random) -> list[str]:
+def distinct_labels(draw: random.Random) -> list[str]:
     """Labels of which none begins another, so that none needs an end marker."""
     while True:
         labels = draw.sample(_LABEL_WORDS, _LABELS_PER_CHOICE)

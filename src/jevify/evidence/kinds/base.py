@@ -12,10 +12,10 @@ Clock = Callable[[], float]
 # Called with the steps done, the steps in all, and what runs now.
 Progress = Callable[[int, int, str], None]
 
-BOUNDS: Mapping[str, Bound] = {
-    "seed": (0, None),
-    "repeats": (1, 10_000),
-    "warmup": (0, 1_000),
+BOUNDS: Mapping[str, Bound] = {"seed": (0, None), "repeats": (1, 10_000), "warmup": (0, 1_000)}
+"""Least and greatest value of the numbers of every scenario."""
+
+_CASE_BOUNDS: Mapping[str, Bound] = {
     "prefix_tokens": (1, 1_048_576),
     "question_tokens": (1, 1_048_576),
     "questions": (1, 4_096),
@@ -106,7 +106,7 @@ def parse_case(data: Any, where: str) -> Case:
     """A request size from plain data. Raises InputError."""
     require_table(data, where)
     check_keys(Case, data, where)
-    check_numbers(data, BOUNDS, where)
+    check_numbers(data, _CASE_BOUNDS, where)
     return Case(**data)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from jevify.evidence.kinds.decide.summary import case_name as case_name
 from jevify.evidence.table import UNKNOWN, Table, figure
+from jevify.evidence.target_table import target_tables
 
 _MIB = 1024 * 1024
 _HEADINGS = (
@@ -24,7 +25,6 @@ _HEADINGS = (
     "median |dp|",
 )
 _PARTS = (range(2, 7), range(7, 11), range(11, 14))
-_TARGET_HEADINGS = ("case", "figure", "target", "measured", "outcome")
 
 
 def terms(scenario: Mapping[str, Any]) -> str:
@@ -40,12 +40,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
         for case in result["cases"]
         for index, row in enumerate(case.get("arms", []))
     ]
-    targets = [
-        [f"{case_name(case['case'])}, {case['targets']['arm']}" if index == 0 else "", *_target(entry)]
-        for case in result["cases"]
-        for index, entry in enumerate(case.get("targets", {}).get("figures", []))
-    ]
-    return [Table(_HEADINGS, rows, _PARTS), *([Table(_TARGET_HEADINGS, targets)] if targets else [])]
+    return [Table(_HEADINGS, rows, _PARTS), *target_tables(result["cases"], case_name)]
 
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
@@ -122,16 +117,6 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         figure(quality["largest_difference"], ".1e") if quality else UNKNOWN,
         figure(quality["median_difference"], ".1e") if quality else UNKNOWN,
     ]
-
-
-def _target(entry: Mapping[str, Any]) -> list[str]:
-    if entry["met"] is None:
-        outcome = "not measured"
-    elif entry["met"]:
-        outcome = "met"
-    else:
-        outcome = f"missed by {entry['short_by']:.2f} ({entry['short_by'] / entry['target']:.0%})"
-    return [entry["figure"], f"{entry['target']:g}", figure(entry["measured"], ".2f"), outcome]
 
 
 def _memory(memory: Mapping[str, Any] | None) -> str:

@@ -1,0 +1,1 @@
+"""Many requests in one call: requests a second."""
