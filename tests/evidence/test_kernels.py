@@ -33,7 +33,7 @@ def test_a_case_for_each_kernel_with_the_bytes_it_must_move(head_norms):
     cases = kernel_cases(shape, 5, dtype=torch.bfloat16, device=torch.device("cpu"))
     assert {case.name for case in cases} == set(MODULE_KERNELS)
     for case in cases:
-        for found, wanted in zip(case.kernel(), case.reference(), strict=True):
+        for found, wanted in zip(case.kernel(*case.inputs), case.reference(*case.inputs), strict=True):
             assert exactness(found, wanted).mismatch <= 0.01
     assert {case.name: case.bytes_moved for case in cases} == {
         "rmsnorm": 2 * (5 * 48 * 2 + 48),
@@ -41,3 +41,12 @@ def test_a_case_for_each_kernel_with_the_bytes_it_must_move(head_norms):
         "swiglu": 2 * 5 * 72 * 3,
         "rope": 2 * 5 * 8 * (2 * 8 + 2),
     }
+
+
+def test_copied_inputs_have_the_values_and_strides_of_the_inputs():
+    shape = DenseShape(48, 72, 6, 2, 8)
+    for case in kernel_cases(shape, 5, dtype=torch.bfloat16, device=torch.device("cpu")):
+        for copied, tensor in zip(case.copied_inputs(), case.inputs, strict=True):
+            assert torch.equal(copied, tensor)
+            assert copied.stride() == tensor.stride()
+            assert copied.data_ptr() != tensor.data_ptr()

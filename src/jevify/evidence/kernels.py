@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,17 +27,26 @@ class DenseShape:
     head_norms: bool = False
 
 
+# Takes the inputs of its case and returns new tensors.
+Operation = Callable[..., tuple[Tensor, ...]]
+
+
 @dataclass(frozen=True)
 class KernelCase:
-    """One operation on fixed inputs. Both calls return new tensors in the same order.
+    """One operation on fixed inputs; both ways to run it take `inputs` and return tensors in the same order.
 
     bytes_moved: inputs read once plus outputs written once, the least any implementation can move.
     """
 
     name: str
-    kernel: Callable[[], tuple[Tensor, ...]]
-    reference: Callable[[], tuple[Tensor, ...]]
+    inputs: tuple[Tensor, ...]
+    kernel: Operation
+    reference: Operation
     bytes_moved: int
+
+    def copied_inputs(self) -> tuple[Tensor, ...]:
+        """The inputs in memory of their own, with their values and strides."""
+        return tuple(_copy(tensor) for tensor in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -64,34 +74,47 @@ def kernel_cases(
     half = shape.head_size // 2
     frequencies = 1.0 / 10_000 ** (torch.arange(half, device=device) / half)
     cos, sin = rotary.rotary_table(torch.arange(tokens, device=device), frequencies, 1.0, dtype)
-    q_norm, k_norm = ((random(shape.head_size) if shape.head_norms else None) for _ in range(2))
+    norms = (random(shape.head_size), random(shape.head_size)) if shape.head_norms else ()
     size = dtype.itemsize
     return [
         KernelCase(
             "rmsnorm",
-            lambda: (norm.rms_norm_kernel(x, weight, _EPS),),
-            lambda: (norm.rms_norm(x, weight, _EPS),),
+            (x, weight),
+            lambda x, weight: (norm.rms_norm_kernel(x, weight, _EPS),),
+            lambda x, weight: (norm.rms_norm(x, weight, _EPS),),
             size * (2 * x.numel() + weight.numel()),
         ),
         KernelCase(
             "residual_norm",
-            lambda: norm.residual_rms_norm_kernel(x, residual, weight, _EPS),
-            lambda: norm.residual_rms_norm(x, residual, weight, _EPS),
+            (x, residual, weight),
+            lambda x, residual, weight: norm.residual_rms_norm_kernel(x, residual, weight, _EPS),
+            lambda x, residual, weight: norm.residual_rms_norm(x, residual, weight, _EPS),
             size * (4 * x.numel() + weight.numel()),
         ),
         KernelCase(
             "swiglu",
-            lambda: (gated.swiglu_kernel(gate_up),),
-            lambda: (gated.swiglu(gate_up),),
+            (gate_up,),
+            lambda gate_up: (gated.swiglu_kernel(gate_up),),
+            lambda gate_up: (gated.swiglu(gate_up),),
             size * (gate_up.numel() + gate_up.numel() // 2),
         ),
         KernelCase(
             "rope",
-            lambda: rotary.norm_rope_kernel(q, k, cos, sin, q_norm, k_norm, _EPS),
-            lambda: rotary.norm_rope(q, k, cos, sin, q_norm, k_norm, _EPS),
+            (q, k, cos, sin, *norms),
+            lambda *inputs: rotary.norm_rope_kernel(*_with_eps(inputs)),
+            lambda *inputs: rotary.norm_rope(*_with_eps(inputs)),
             size * (2 * (q.numel() + k.numel()) + cos.numel() + sin.numel()),
         ),
     ]
+
+
+def _with_eps(inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    """Arguments of norm_rope: q, k, cos, sin, and the norms of q and k where there are any."""
+    return (*inputs, _EPS) if len(inputs) > 4 else inputs
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def exactness(found: Tensor, wanted: Tensor) -> Exactness:

@@ -1,0 +1,1 @@
+"""Each fused kernel alone, with a cold cache."""
