@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     args = parser.parse_args()
     (case,) = read_result(args.run)["cases"]
-    pyplot.rcParams["svg.hashsalt"] = "crossover"
+    pyplot.rcParams.update({"svg.hashsalt": "crossover", "svg.fonttype": "none"})
     figure = draw(case)
     figure.savefig(args.out, bbox_inches="tight", metadata={"Date": None} if args.out.suffix == ".svg" else None)
 
@@ -68,7 +68,10 @@ def draw(case: dict[str, Any]) -> Any:
 
 def _mark(axis: Any, x: int, y: int, ratio: float) -> None:
     lost = ratio < 1
-    axis.text(x, y, f"{ratio:.2g}", ha="center", va="center", fontsize=6, fontweight="bold" if lost else "normal")
+    color = "white" if abs(math.log2(ratio)) > 2.5 else "black"
+    axis.text(
+        x, y, f"{ratio:.2g}", ha="center", va="center", fontsize=6, color=color, fontweight="bold" if lost else "normal"
+    )
     if lost:
         axis.add_patch(pyplot.Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor="black", linewidth=1.5))
 

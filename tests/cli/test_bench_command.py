@@ -226,3 +226,40 @@ def test_the_terminal_table_holds_what_the_markdown_holds(folder: Path) -> None:
     assert table.rows[1][:7] == ["", "packed", "2.0", "2.0", "2.0", "4.00 [4.00, 4.00]", "186%"]
     assert table.rows[1][7:10] == ["-", "-", "-"]
     assert table.rows[1][11:] == ["100.0% of 12", "0.0e+00", "0.0e+00"]
+
+
+def test_a_note_targets_and_every_file_are_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    targeted = SCENARIO.replace("questions = 4 }", "questions = 4, targets = { decide_ms = 5000, ratio = 1e6 } }")
+    (folder / "benchmarks" / "targeted.toml").write_text(f'note = "random weights"\n{targeted}')
+    assert call("targeted", "--output", "one.json") == 0
+    assert call("small", "--output", "two.json") == 0
+    capsys.readouterr()
+    assert call("--show", "one.json", "two.json") == 0
+    out = capsys.readouterr().out
+    assert "- random weights\n" in out
+    outcomes = [line.split(" | ") for line in out.splitlines() if "decide_ms" in line or " ratio | 1e" in line]
+    assert outcomes[0][:3] == ["| N=4 P=50 Q=20, packed", "decide_ms", "5000"]
+    assert outcomes[0][4] == "met |"
+    assert outcomes[1][4].startswith("missed by 99999")
+    assert "command: jevify bench targeted --output one.json" in out
+    assert "command: jevify bench small --output two.json" in out
+
+
+def test_no_file_is_shown_when_one_is_not_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("small", "--output", "run.json") == 0
+    capsys.readouterr()
+    (folder / "other.json").write_text("{}")
+    with pytest.raises(InputError, match=r"other\.json: not the result of a benchmark run"):
+        call("--show", "run.json", "other.json")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_scenario_without_a_model_loads_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = 'heads = [4, 2, 16]\nprefix = [4]\nbranches = [1]\nrows = [2]\ndevice = "cpu"\ndtype = "float32"\n'
+    (folder / "benchmarks" / "map.toml").write_text(f'name = "map"\nkind = "crossover"\nseed = 1\nrepeats = 2\n{grid}')
+    parser = argparse.ArgumentParser()
+    bench.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["bench", "map"])
+    # Nothing can be timed without a GPU, which is told.
+    assert bench.run(args, load=lambda scenario: pytest.fail("a model was loaded")) == 1
+    assert "map: no model, dtype float32, device cpu" in capsys.readouterr().out
