@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any, Literal
 
-KINDS = ("decide", "varied", "throughput", "kernels", "crossover")
+KINDS = ("decide", "varied", "throughput", "kernels", "crossover", "profile")
 
 
 def part(kind: str, name: Literal["scenario", "run", "table"]) -> Any:

@@ -1,0 +1,1 @@
+"""Where the GPU time of a decision goes, kernel by kernel."""
