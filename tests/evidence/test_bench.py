@@ -440,3 +440,21 @@ def test_times_are_told_beside_the_floor_of_the_machine(monkeypatch: pytest.Monk
     assert row["times_floor"] == pytest.approx(2.0 / case["floor"]["ms"], abs=1e-4)
     assert row["gpu_times_floor"] == pytest.approx(1.0 / case["floor"]["ms"], abs=1e-4)
     assert bench(model())["cases"][0]["floor"] is None
+
+
+def test_a_rival_runs_in_one_forward_and_shares_no_prefix() -> None:
+    def one_forward(executor: str, decision: dict[str, Any], log: list[tuple[str, str]]) -> None:
+        if executor == "independent":
+            decision["metadata"]["forward_calls"] = 1
+
+    fake = model()
+    fake.meddle = one_forward
+    rival = {"name": "batch", "executor": "independent", "rival": "padded-batch"}
+    result = bench(fake, scenario(baseline=rival, candidates=[{"name": "packed", "executor": "packed"}]))
+    assert failures(result) == []
+    assert result["cases"][0]["bound"] == pytest.approx(280 / 130, abs=1e-4)
+    assert arms(result)["packed"]["ratio"]["median"] == 4.0
+    assert result["scenario"]["baseline"]["rival"] == "padded-batch"
+    # One question a forward is not what the rival does.
+    result = bench(model(), scenario(baseline=rival))
+    assert arms(result)["batch"]["error"] == "warm-up: 4 forward calls were made; the executor needs 1"

@@ -6,7 +6,7 @@ import torch
 import tiny
 from jevify import Choice, Noul, Score
 from jevify.engine import DecisionEngine
-from jevify.evidence.rivals import BatchExecutor
+from jevify.evidence.rivals import WIDTH_STEP, BatchExecutor, rival_engine
 
 pytestmark = pytest.mark.cpu
 
@@ -37,6 +37,34 @@ def test_a_padded_batch_answers_as_the_oracle_does_in_one_forward(family, encodi
     assert rival.counters()["independent"] == {"forward_calls": 1}
     # The engine it was made from is as it was.
     assert engine.decide(CONTEXT, QUESTIONS)["metadata"]["forward_calls"] >= 3
+
+
+def test_the_compiled_rival_runs_fixed_shapes_through_the_compiled_forward(monkeypatch):
+    asked, shapes = [], []
+
+    def compile(forward, **options):
+        asked.append(options)
+
+        def run(input_ids, use_cache):
+            shapes.append(tuple(input_ids.shape))
+            return forward(input_ids=input_ids, use_cache=use_cache)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compile)
+    engine = DecisionEngine(
+        tiny.model("qwen3"), tiny.tokenizer(), name="tiny", answer_encoding="letters", executor="independent"
+    )
+    rival = rival_engine("compiled-batch", engine)
+    assert asked == [{"mode": "reduce-overhead", "dynamic": False}]
+    wanted = flat(engine.oracle(CONTEXT, QUESTIONS))
+    assert flat(rival.decide(CONTEXT, QUESTIONS)) == pytest.approx(wanted, abs=2e-5)
+    rival.decide(f"{CONTEXT} So.", QUESTIONS)
+    assert len(set(shapes)) == 1
+    assert shapes[0][0] == 3
+    assert shapes[0][1] % WIDTH_STEP == 0
+    assert flat(rival_engine("padded-batch", engine).decide(CONTEXT, QUESTIONS)) == pytest.approx(wanted, abs=2e-5)
+    assert len(shapes) == 2
 
 
 def test_the_configuration_is_the_models():

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from jevify.errors import InputError
-from jevify.evidence.kinds.base import Arm
-from jevify.evidence.kinds.decide.scenario import TargetedCase
+from jevify.evidence.kinds.decide.scenario import DecideArm, TargetedCase
 from jevify.evidence.scenario import find_scenario, load_scenario, parse_scenario, scenario_files
 
 pytestmark = pytest.mark.cpu
@@ -29,8 +28,8 @@ MINIMAL: dict[str, Any] = {
 def test_a_minimal_scenario_takes_the_documented_defaults() -> None:
     scenario = parse_scenario(MINIMAL)
     assert scenario.cases == (TargetedCase(50, 20, 2),)
-    assert scenario.baseline == Arm("baseline", {"executor": "independent"})
-    assert scenario.candidates == (Arm("packed", {"executor": "packed", "token_budget": 512}),)
+    assert scenario.baseline == DecideArm("baseline", {"executor": "independent"})
+    assert scenario.candidates == (DecideArm("packed", {"executor": "packed", "token_budget": 512}),)
     assert scenario.arms == (scenario.baseline, *scenario.candidates)
     assert (scenario.dtype, scenario.device, scenario.warmup) == ("auto", "auto", 1)
     assert (scenario.fresh_context, scenario.oracle_requests) == (True, 3)
@@ -42,6 +41,7 @@ def test_data_holds_everything_that_was_read() -> None:
     assert data["candidates"][0] == {
         "name": "packed",
         "settings": {"executor": "packed", "token_budget": 512},
+        "rival": None,
     }
     assert (data["seed"], data["repeats"], data["fresh_context"]) == (7, 3, True)
 
@@ -78,6 +78,8 @@ def test_every_scenario_of_the_repository_loads_under_its_own_name(path: Path) -
         (["candidates", 0, "fused_kernels"], [5], r"scenario.candidates\[0\]: --fused-kernels names 5"),
         (["repeats"], True, "scenario.repeats: True is not a whole number"),
         (["seed"], 1.5, "scenario.seed: 1.5 is not a whole number"),
+        (["baseline", "rival"], "vllm", "scenario.baseline.rival: 'vllm' is not known; the rivals are padded-batch"),
+        (["candidates", 0, "rival"], "padded-batch", r"candidates\[0\].rival: a rival takes the place of the indep"),
         (["noise_floor"], 1, "scenario.noise_floor: 1 is not true or false"),
         (["target_arm"], "fast", "scenario.target_arm: 'fast' is no arm; the arms are baseline, packed"),
         (["cases", 0, "targets"], {"decide": 3}, r"scenario.cases\[0\].targets.decide: unknown field"),

@@ -28,12 +28,14 @@ class ArmRun:
     """An arm while it runs. A failure is kept in `error`; from then on the arm is left out of every round.
 
     `unproven` says why the counters do not show what the arm asked for: a failure too, whose measurements are kept.
+    `forward_calls` is how many a decision must make, where that does not follow from the settings.
     """
 
     arm: Arm
     engine: Any
     error: str | None = None
     unproven: str | None = None
+    forward_calls: int | None = None
     warmup_ms: list[float] = field(default_factory=list)
     samples_ms: list[float] = field(default_factory=list)
     decisions: list[Mapping[str, Any]] = field(default_factory=list)
@@ -54,13 +56,13 @@ class ArmRun:
     def warm(self, request: SizedRequest, clock: Clock) -> None:
         """Run a round whose time is kept apart."""
         elapsed, decision = timed(self.engine, request, clock)
-        proven_size(decision, self.arm, request)
+        proven_size(decision, self.arm, request, self.forward_calls)
         self.warmup_ms.append(elapsed)
 
     def sample(self, request: SizedRequest, clock: Clock, *, keep_decision: bool) -> None:
         """Run a timed round. Raises JevifyError when the engine did not run what the arm says."""
         elapsed, decision = timed(self.engine, request, clock)
-        size = proven_size(decision, self.arm, request)
+        size = proven_size(decision, self.arm, request, self.forward_calls)
         self.samples_ms.append(elapsed)
         self.sizes.append(size)
         for stage, milliseconds in decision["metadata"]["stages_ms"].items():
@@ -118,8 +120,13 @@ def timed_call(decide: Callable[[], T], clock: Clock) -> tuple[float, T]:
     return round((end - begin) * 1e3, DECIMALS), decided
 
 
-def proven_size(decision: Mapping[str, Any], arm: Arm, request: SizedRequest) -> RequestSize:
-    """The request's size as it ran. Raises JevifyError when the decision is not the work the arm names."""
+def proven_size(
+    decision: Mapping[str, Any], arm: Arm, request: SizedRequest, forward_calls: int | None = None
+) -> RequestSize:
+    """The request's size as it ran. Raises JevifyError when the decision is not the work the arm names.
+
+    forward_calls: how many it must have made, where that does not follow from the settings.
+    """
     metadata = decision["metadata"]
     prove_settings(metadata, arm)
     ran = list(metadata["questions"].values())
@@ -130,7 +137,7 @@ def proven_size(decision: Mapping[str, Any], arm: Arm, request: SizedRequest) ->
     if (shared := metadata["shared_prefix_tokens"]) != expected:
         raise JevifyError(f"a prefix of {shared} tokens was shared, but {expected} were measured")
     size = RequestSize(request.shared, tokens, tuple(tuple(question["label_tokens"]) for question in ran))
-    needed = expected_forward_calls(size, DecideSettings(**arm.settings))
+    needed = forward_calls or expected_forward_calls(size, DecideSettings(**arm.settings))
     if needed is not None and metadata["forward_calls"] != needed:
         raise JevifyError(f"{metadata['forward_calls']} forward calls were made; the executor needs {needed}")
     return size

@@ -11,15 +11,18 @@ from jevify.decide.executors.base import BranchScores
 from jevify.decide.head import AnswerHead
 from jevify.decide.plan import RequestPlan
 
-# (token ids [B, W], attention mask [B, W]) -> last hidden states [B, W, H]
-Forward = Callable[[Tensor, Tensor], Tensor]
+# Token ids [B, W] -> last hidden states [B, W, H].
+Forward = Callable[[Tensor], Tensor]
+# Widths are padded to a multiple of this, so that requests of about one size have one shape.
+WIDTH_STEP = 64
 
 
 class BatchExecutor:
     """One right-padded batch of whole questions a request, each option of two tokens or more a row of its own.
 
-    The same modules and arithmetic as the independent executor at another batch shape. forward: what runs the batch;
-    the model's own forward by default.
+    The same modules and arithmetic as the independent executor at another batch shape. Padding on the right needs no
+    mask, since no token sees what comes after it, and without a mask SDPA may take its fastest kernels. forward: what
+    runs the batch; the model's own forward by default.
     """
 
     name = "independent"
@@ -53,10 +56,9 @@ class BatchExecutor:
             return self._head.score(plan.branches, found)
 
     def _hidden(self, rows: list[tuple[int, ...]]) -> Tensor:
-        width = max(map(len, rows))
+        width = -(-max(map(len, rows)) // WIDTH_STEP) * WIDTH_STEP
         ids = torch.tensor([row + (0,) * (width - len(row)) for row in rows])
-        mask = (torch.arange(width) < torch.tensor([[len(row)] for row in rows])).long()
-        return self._forward(ids.to(self._model.device), mask.to(self._model.device))
+        return self._forward(ids.to(self._model.device))
 
     def counters(self) -> Mapping[str, Any]:
         """See Executor."""
@@ -64,5 +66,29 @@ class BatchExecutor:
 
 
 def plain_forward(model: Any) -> Forward:
-    """The model's forward without a cache."""
-    return lambda ids, mask: model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+    """The model's forward without a cache, up to the hidden states."""
+    return lambda ids: model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+
+
+def compiled_forward(model: Any) -> Forward:
+    """`plain_forward` under torch.compile with its own CUDA graphs, for each shape that comes.
+
+    What somebody with transformers alone would write for speed. A static cache serves generation, and nothing is
+    generated here: a cache would only add its writes. The head is left out, which favors it. Compiles at the first call
+    of a shape; the result lives until the next call.
+    """
+    forward = torch.compile(model.base_model.forward, mode="reduce-overhead", dynamic=False)
+
+    def run(ids: Tensor) -> Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        hidden: Tensor = forward(input_ids=ids, use_cache=False).last_hidden_state
+        return hidden
+
+    return run
+
+
+def rival_engine(name: str, engine: Any) -> Any:
+    """The engine that runs its requests as the named rival; see `RIVALS` of the decide scenario."""
+    if name == "padded-batch":
+        return engine.with_executor(BatchExecutor)
+    return engine.with_executor(lambda model, head: BatchExecutor(model, head, compiled_forward(model)))

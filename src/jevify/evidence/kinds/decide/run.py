@@ -13,6 +13,7 @@ from jevify.evidence.kinds.decide.scenario import DecideScenario, TargetedCase
 from jevify.evidence.kinds.decide.summary import case_name, compared, sizes
 from jevify.evidence.noise import noise_floor
 from jevify.evidence.proof import unproven
+from jevify.evidence.rivals import rival_engine
 from jevify.evidence.targets import judged as judge
 from jevify.evidence.workload import SizedRequest, sized_requests
 
@@ -106,6 +107,9 @@ class _Runner:
             run = ArmRun(arm, None)
             with run.attempt("settings"):
                 run.engine = self._engine.with_settings(**arm.settings)
+                if arm.rival is not None:
+                    run.engine = rival_engine(arm.rival, run.engine)
+                    run.forward_calls = 1
             runs.append(run)
         return runs
 

@@ -12,11 +12,20 @@ from jevify.evidence.kinds.base import (
     ModelScenario,
     check_common,
     parse_arm,
-    parse_arms,
     parse_case,
     require_different,
 )
 from jevify.evidence.targets import Targets, parse_targets
+
+RIVALS = ("padded-batch", "compiled-batch")
+"""Other ways to run whole questions on the transformers modules: in one padded batch, as it is or compiled."""
+
+
+@dataclass(frozen=True)
+class DecideArm(Arm):
+    """An arm, which may be one of the RIVALS in the place of an executor of ours."""
+
+    rival: str | None = None
 
 
 @dataclass(frozen=True)
@@ -38,15 +47,15 @@ class DecideScenario(ModelScenario):
     """
 
     cases: tuple[TargetedCase, ...]
-    baseline: Arm
-    candidates: tuple[Arm, ...]
+    baseline: DecideArm
+    candidates: tuple[DecideArm, ...]
     fresh_context: bool = True
     oracle_requests: int = 3
     noise_floor: bool = False
     target_arm: str = ""
 
     @property
-    def arms(self) -> tuple[Arm, ...]:
+    def arms(self) -> tuple[DecideArm, ...]:
         """The baseline, then the candidates: the order in which a round runs them."""
         return (self.baseline, *self.candidates)
 
@@ -64,10 +73,11 @@ def parse(data: Mapping[str, Any], where: str) -> DecideScenario:
         if name in values:
             require_flag(values[name], f"{where}.{name}")
     values["cases"] = tuple(_case(case, path) for path, case in tables(values["cases"], f"{where}.cases"))
-    values["baseline"] = parse_arm(values["baseline"], f"{where}.baseline", default_name="baseline")
-    values["candidates"] = parse_arms(values["candidates"], f"{where}.candidates")
+    values["baseline"] = _arm(values["baseline"], f"{where}.baseline", default_name="baseline")
+    candidates = tables(values["candidates"], f"{where}.candidates")
+    values["candidates"] = tuple(_arm(entry, path) for path, entry in candidates)
     scenario = DecideScenario(**values)
-    paths = [f"{where}.baseline", *(f"{where}.candidates[{index}]" for index in range(len(scenario.candidates)))]
+    paths = [f"{where}.baseline", *(path for path, _ in candidates)]
     names = [arm.name for arm in scenario.arms]
     require_different(names, paths)
     require_text(scenario.target_arm, f"{where}.target_arm", empty=True)
@@ -87,3 +97,15 @@ def _case(data: Any, where: str) -> TargetedCase:
         size.questions,
         None if targets is None else parse_targets(targets, f"{where}.targets"),
     )
+
+
+def _arm(data: Any, where: str, default_name: str | None = None) -> DecideArm:
+    require_table(data, where)
+    settings = dict(data)
+    rival = settings.pop("rival", None)
+    arm = parse_arm(settings, where, default_name)
+    if rival is not None and rival not in RIVALS:
+        raise InputError(f"{where}.rival: {rival!r} is not known; the rivals are {', '.join(RIVALS)}")
+    if rival is not None and arm.settings["executor"] != "independent":
+        raise InputError(f"{where}.rival: a rival takes the place of the independent executor; name that one")
+    return DecideArm(arm.name, arm.settings, rival)
