@@ -4,7 +4,7 @@
 
 One layer's attention at a time, captured in a CUDA graph and replayed with a cold L2 (`triton.testing.do_bench`),
 median of the replays. Beside every tile: the default tile, the reference SDPA calls, and two FlashAttention calls
-(shared prefix, then own rows) merged by their log-sum-exp. `floor` is max(FLOPs / 779 TFLOP/s, bytes / 4.29 TB/s).
+(shared prefix, then own rows) merged by their log-sum-exp. `floor` is max(FLOPs / rate, bytes / bandwidth) of an H200.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from jevify.accel.ops.tree_attention_kernel import fused_tree_attention
 from jevify.accel.ops.tree_layout import Tile, plan_layout
 from jevify.accel.ops.tree_tiles import tile_for, tunable_tiles
 from jevify.accel.tree import Pass, TokenTree
+from jevify.evidence.floor import H200
 
 # prefix, branches, rows a branch, requests, token budget
 SHAPES = {
@@ -34,7 +35,6 @@ SHAPES = {
     "8 x 80 behind 4000 carried": (4000, 8, 80, 1, 4000),
     "64 x (120 + 4 x 70)": (120, 4, 70, 64, 10**6),
 }
-RATE, BANDWIDTH = 779e12, 4.29e12
 
 
 def last_pass(prefix: int, branches: int, rows: int, requests: int, budget: int) -> Pass:
@@ -97,7 +97,7 @@ def measure(step: Pass, heads: int, kv_heads: int, head_dim: int, dtype: torch.d
     k, v = (torch.randn(step.carried + count, kv_heads, head_dim, device="cuda").to(dtype) for _ in range(2))
     flops = 4 * head_dim * heads * sum(position + 1 for position in step.positions)
     bytes_moved = sum(x.nbytes for x in (q, q, k, v))
-    floor = max(flops / RATE, bytes_moved / BANDWIDTH) * 1e3
+    floor = max(flops / H200.rate, bytes_moved / H200.bandwidth) * 1e3
     calls = plan_calls(step.blocks, step.carried, q.device, dtype)
     exact_calls = plan_calls(step.blocks, step.carried, q.device, torch.float64)
     wanted = tree_attention(q.double(), k.double(), v.double(), exact_calls, scale)

@@ -40,6 +40,8 @@ class FakeClock:
 class FakeModel:
     """What the engines share: the clock, a log of (executor, context), and seconds a decision by executor.
 
+    `cleared` holds the executors of the engines that were cleared, in their order.
+
     `seconds[executor]` holds the times of successive decisions, the last one for all that follow. `meddle`
     may change a decision before it is returned, or raise. `counted` gives more counters of an engine, from its
     executor and the decisions it has made.
@@ -48,6 +50,7 @@ class FakeModel:
     clock: FakeClock
     seconds: dict[str, list[float]]
     log: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    cleared: list[str] = dataclasses.field(default_factory=list)
     meddle: Any = lambda executor, decision, log: None
     counted: Any = lambda executor, decisions: {}
 
@@ -69,7 +72,7 @@ class FakeEngine:
         return FakeEngine(self._model, **settings)
 
     def clear_optimization_cache(self) -> None:
-        self._model.log.append((self.settings.executor, "cleared"))
+        self._model.cleared.append(self.settings.executor)
 
     def measure(self, context: str, questions: dict[str, dict[str, Any]]) -> tuple[int, list[int]]:
         return count_words(context, questions)

@@ -78,6 +78,15 @@ def test_arms_are_interleaved_in_stable_order_on_the_same_request() -> None:
     assert [executor for executor, _ in fake.log[12:]] == ORDER
 
 
+def test_the_engines_of_a_case_are_cleared_before_the_next() -> None:
+    fake, size = model(), {"prefix_tokens": 50, "question_tokens": 20}
+    seen = []
+    fake.meddle = lambda executor, decision, log: seen.append(len(fake.cleared))
+    bench(fake, scenario(cases=[{**size, "questions": count} for count in (2, 4)]))
+    assert fake.cleared == ORDER * 2
+    assert seen == [0] * 15 + [3] * 15
+
+
 def test_contexts_are_fresh_each_round_or_the_same_in_all() -> None:
     fake = model()
     bench(fake)

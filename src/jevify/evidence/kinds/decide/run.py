@@ -11,6 +11,7 @@ from jevify.evidence.floor import Floor, floor_of, machine_of
 from jevify.evidence.kinds.base import Bench, Progress
 from jevify.evidence.kinds.decide.scenario import DecideScenario, TargetedCase
 from jevify.evidence.kinds.decide.summary import case_name, compared, sizes
+from jevify.evidence.memory import release
 from jevify.evidence.noise import noise_floor
 from jevify.evidence.proof import unproven
 from jevify.evidence.rivals import rival_engine
@@ -88,6 +89,7 @@ class _Runner:
             result |= compared(runs, references, floor, self._scenario.seed)
             if case.targets is not None:
                 result["targets"] = self._judged(case, result["arms"])
+        _clear(runs)
         return result
 
     def _floor(self, runs: Sequence[ArmRun]) -> Floor | None:
@@ -175,6 +177,14 @@ class _Runner:
 
 def _alive(runs: Sequence[ArmRun]) -> list[ArmRun]:
     return [run for run in runs if run.error is None]
+
+
+def _clear(runs: Sequence[ArmRun]) -> None:
+    """Give back what the engines of a case keep, graphs above all: they share one memory with those of the next."""
+    for run in runs:
+        if run.engine is not None:
+            run.engine.clear_optimization_cache()
+    release(str(next((run.decisions[0]["metadata"]["device"] for run in runs if run.decisions), "cpu")))
 
 
 def _keep_complete_rounds(runs: Sequence[ArmRun]) -> None:
