@@ -107,6 +107,7 @@ def test_counters_tell_the_work_done():
         # prefix + branches + label leaves of each request
         "packed_rows": (19 + 9 + 1 + 14 + 5 + 2 + 1 + 1 + 1 + 2) + (11 + 1) + (4 + 5 * 6),
         "padding_rows": 0,
+        "last_graph_rows": None,
         "attention": {"reference": 1},
     }
     made = build("forked", model, branch_batch_size=2)

@@ -33,7 +33,7 @@ def test_the_sum_is_as_near_as_the_library_s(tile, dtype, outputs, inner):
         error = (found.double() - exact).abs()
         assert float(error.max()) <= 2 * float(reference.max())
         # Rounded once: nearly everywhere the nearest value of the dtype.
-        assert float((found != exact.to(dtype)).double().mean()) < 0.01
+        assert float((found != exact.to(dtype)).double().mean()) < 0.02
         assert torch.equal(found, linear_kernel(x, weight, bias, tile))
 
 

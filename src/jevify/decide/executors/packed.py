@@ -62,6 +62,7 @@ class PackedExecutor:
         self._budget = token_budget
         self._graphs, self._bucketed, self._strict = graphs, bucketed, strict
         self._forwards = self._rows = self._padded = 0
+        self._last_graph_rows: int | None = None
 
     def run(self, plans: Sequence[RequestPlan], timer: StageTimer) -> list[BranchScores]:
         """Scores of every plan; see Executor. Stage `device`: from the first copy to the last, as the GPU counts."""
@@ -92,6 +93,7 @@ class PackedExecutor:
     ) -> tuple[Tensor, Tensor]:
         """Launch everything for one reading; what it needs is copied to the host behind the launches."""
         self._forwards += len(passes)
+        self._last_graph_rows = None
         self._rows += sum(len(step.token_ids) for step in passes)
         if self._graphs is not None:
             if len(passes) == 1:
@@ -132,6 +134,7 @@ class PackedExecutor:
         if flat is None:
             return None
         self._padded += inputs.tokens - len(step.token_ids)
+        self._last_graph_rows = inputs.tokens
         logits, normalizers = begin_to_host(flat).split([inputs.rows * len(candidates), len(leaf_rows)])
         logits = logits.view(inputs.rows, len(candidates))
         return logits[: len(rows), : len(reading.candidates)], normalizers[: len(reading.leaf_rows)]
@@ -150,11 +153,16 @@ class PackedExecutor:
         return self._decoder.prepare(step, rows, wide), candidates, leaf_rows
 
     def counters(self) -> Mapping[str, Any]:
-        """See Executor; `packed_rows` counts the tokens of all passes, `padding_rows` what bucketed graphs added."""
+        """See Executor.
+
+        `packed_rows` counts the tokens of all passes, `padding_rows` what bucketed graphs added to them;
+        `last_graph_rows` is the size of the graph that ran last, None when the last pass ran eagerly.
+        """
         counted: dict[str, Any] = {
             "forward_calls": self._forwards,
             "packed_rows": self._rows,
             "padding_rows": self._padded,
+            "last_graph_rows": self._last_graph_rows,
             "attention": self._decoder.attention.counters(),
         }
         return counted if self._graphs is None else counted | {"graphs": self._graphs.counters()}

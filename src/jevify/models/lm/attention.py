@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from jevify.accel.crossover import CrossoverMap, Replaced
 from jevify.accel.ops.tree_attention import Call, plan_calls, tree_attention
 from jevify.accel.ops.tree_attention_kernel import DTYPES, HEAD_DIMS, fused_tree_attention
 from jevify.accel.ops.tree_layout import STEP, LayoutShape, TreeLayout, plan_layout
@@ -135,7 +136,7 @@ class KernelAttention:
 
     specialize_short: smaller tiles for passes of few rows. fallback: what serves the passes whose kernel cannot be
     built or needs more than the device has, which is found out at the first of them and remembered; None makes that a
-    SettingError. Errors of the device surface.
+    SettingError. Errors of the device surface. crossover: where it says so, the fallback is used for being faster.
     """
 
     name = "kernel"
@@ -150,7 +151,9 @@ class KernelAttention:
         device: torch.device,
         specialize_short: bool,
         fallback: ReferenceAttention | None = None,
+        crossover: CrossoverMap | None = None,
     ) -> None:
+        self._crossover = crossover
         self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
         self._dtype, self._device, self._specialize_short = dtype, device, specialize_short
         self._fallback = fallback
@@ -170,8 +173,15 @@ class KernelAttention:
             raise SettingError(f"--shared-attention on: {self._last_fallback}")
         return self._fallback.plan(step)
 
-    def try_plan(self, step: Pass, rows: int | None = None) -> AttendRows | None:
-        """As `plan`, or None where the kernel cannot run."""
+    def try_plan(self, step: Pass, rows: int | None = None, *, instead_of: Replaced = "calls") -> AttendRows | None:
+        """As `plan`, or None where the kernel cannot run, or is slower than what it would be used instead of.
+
+        A pass to be padded is not asked whether it is slower: nothing else can pad it.
+        """
+        crossover = None if rows else self._crossover
+        if crossover is not None and not crossover.prefers_kernel(*_sizes(step), instead_of=instead_of):
+            self._last_fallback = f"slower than {_REPLACED[instead_of]} at this size, {crossover.source}"
+            return None
         # Padded layouts have one shape for passes of any depth: no choice by the longest path, no split of its keys.
         path = 0 if rows else max(step.positions) + 1
         tile = tile_for(
@@ -204,7 +214,8 @@ class KernelAttention:
 
     def counters(self) -> Mapping[str, Any]:
         """See Attention."""
-        found = {"kernel": self._planned, "last_fallback": self._last_fallback}
+        crossover = "not asked" if self._crossover is None else self._crossover.source
+        found = {"kernel": self._planned, "last_fallback": self._last_fallback, "crossover": crossover}
         return found if self._fallback is None else {**found, **self._fallback.counters()}
 
     def _failure(self, layout: TreeLayout) -> str | None:
@@ -224,6 +235,24 @@ class KernelAttention:
         except build_errors() as error:
             return f"the kernel cannot be built for {shape.tile}: {type(error).__name__}: {error}"
         return None
+
+
+_REPLACED: Mapping[Replaced, str] = {"calls": "SDPA calls", "repeat": "repeating the prefix"}
+
+
+def _sizes(step: Pass) -> tuple[int, int, int]:
+    """Of a pass: tokens before a branch, branches of a request, and tokens of a branch, as averages."""
+    behind = [
+        (sum(stop - start for start, stop in block.ancestors), length)
+        for block in step.blocks
+        if block.ancestors
+        for length in block.segments
+    ]
+    if not behind:
+        return 1, 1, len(step.token_ids)
+    requests = max(1, sum(not block.ancestors for block in step.blocks))
+    prefix, rows = (sum(column) // len(behind) for column in zip(*behind, strict=True))
+    return prefix, max(1, len(behind) // requests), rows
 
 
 def pick_attention(
@@ -249,8 +278,13 @@ def pick_attention(
             device=device,
             specialize_short=specialize_short,
             fallback=reference if wanted == "auto" else None,
+            crossover=_crossover(device) if wanted == "auto" else None,
         )
         return kernel, None
     if wanted == "on":
         raise SettingError(f"--shared-attention on: {reason}")
     return reference, reason or "the interpreter is for tests"
+
+
+def _crossover(device: torch.device) -> CrossoverMap | None:
+    return CrossoverMap.of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None

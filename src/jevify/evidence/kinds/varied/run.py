@@ -136,7 +136,7 @@ class _Runner:
         elapsed, decision = self._decide(arm, engine, request)
         after = engine.counters()
         moved = {name: graph_count(after, executor, name) - graph_count(before, executor, name) for name in _COUNTED}
-        rows = decision["metadata"].get("optimizations", {}).get("graph_rows")
+        rows = after.get(executor, {}).get("last_graph_rows")
         return Sample(
             elapsed, rows, bool(moved["replays"] and not moved["captures"] and not moved["fallbacks"])
         ), decision
