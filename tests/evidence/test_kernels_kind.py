@@ -6,9 +6,10 @@ import pytest
 
 from fake_engine import FakeClock
 from jevify.accel.ops import KERNELS, triton_runtime
-from jevify.errors import InputError, JevifyError
+from jevify.errors import InputError
 from jevify.evidence.bench import failures, run_benchmark
 from jevify.evidence.floor import Machine
+from jevify.evidence.kernel_rivals import NotHere
 from jevify.evidence.kinds.kernels import run as kind
 from jevify.evidence.report import markdown, tables
 from jevify.evidence.scenario import parse_scenario
@@ -39,7 +40,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return 0.001 if any(name.endswith("_kernel") for name in call.__code__.co_names) else 0.004
 
     def missing(case: Any) -> Any:
-        raise JevifyError("not installed (no module)")
+        raise NotHere("not installed (no module)")
 
     monkeypatch.setattr(kind, "cold_milliseconds", cold)
     monkeypatch.setattr(kind, "compiled", lambda case: case.reference)
@@ -102,6 +103,21 @@ def test_a_failing_kernel_leaves_the_others(timed: list[int], monkeypatch: pytes
     result = bench()
     assert failures(result) == [f"{count} rows, rope, compile: ZeroDivisionError: division by zero" for count in (5, 3)]
     assert rows(result)["swiglu, compile"]["microseconds"] == 4.0
+
+
+@interpreted
+def test_a_library_that_breaks_at_its_import_is_a_failure_and_one_that_is_missing_is_not(
+    timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(case: Any) -> Any:
+        if case.name == "swiglu":
+            raise AttributeError("no such thing in this Triton")
+        raise NotHere("not installed (no module)")
+
+    monkeypatch.setattr(kind, "liger", broken)
+    result = bench(rows=[5])
+    assert failures(result) == ["5 rows, swiglu, liger: AttributeError: no such thing in this Triton"]
+    assert "skipped" in rows(result)["rope, liger"]
 
 
 @interpreted

@@ -14,6 +14,10 @@ from jevify.evidence.kernels import KernelCase, Operation
 _EPS = 1e-6
 
 
+class NotHere(JevifyError):
+    """An implementation that is not installed or has no such operation."""
+
+
 def compiled(case: KernelCase) -> Operation:
     """The reference under torch.compile for fixed shapes; it compiles at its first call."""
     operation: Operation = torch.compile(case.reference, dynamic=False, fullgraph=True)
@@ -32,11 +36,11 @@ class Liger:
 
 
 def liger(case: KernelCase) -> Liger:
-    """liger-kernel's way to run the case. Raises JevifyError where it is not installed or has no such operation."""
+    """liger-kernel's way to run the case. Raises NotHere."""
     try:
         return _LIGER[case.name](case)
     except ImportError as error:
-        raise JevifyError(f"not installed ({error})") from error
+        raise NotHere(f"not installed ({error})") from error
 
 
 def _function(module: str, name: str) -> Any:
@@ -67,7 +71,7 @@ def _swiglu(case: KernelCase) -> Liger:
 
 def _rope(case: KernelCase) -> Liger:
     if len(case.inputs) > 4:
-        raise JevifyError("liger-kernel's rope normalizes no heads")
+        raise NotHere("liger-kernel's rope normalizes no heads")
     function = _function("rope", "LigerRopeFunction")
 
     def run(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jevify.errors import JevifyError
 from jevify.evidence.floor import machine_of
 from jevify.evidence.gpu_time import cold_milliseconds, sets_beyond_cache
-from jevify.evidence.kernel_rivals import compiled, liger
+from jevify.evidence.kernel_rivals import NotHere, compiled, liger
 from jevify.evidence.kernels import DenseShape, Exactness, KernelCase, Operation, exactness, kernel_cases
 from jevify.evidence.kinds.base import Bench
 from jevify.evidence.kinds.kernels.scenario import KernelsScenario
@@ -55,9 +54,6 @@ def _order(name: str) -> tuple[str, int]:
 def _measured(implementation: str, case: KernelCase, device: torch.device, replays: int) -> dict[str, Any]:
     try:
         operation, prepare = _operation(implementation, case)
-    except JevifyError as error:
-        return {"skipped": str(error)}
-    try:
         wanted = case.reference(*case.inputs)
         with torch.no_grad():
             distance = _distance(operation(*prepare(case.copied_inputs())), wanted)
@@ -73,6 +69,8 @@ def _measured(implementation: str, case: KernelCase, device: torch.device, repla
             "ulp": distance.ulp,
             "sets": len(sets),
         }
+    except NotHere as error:
+        return {"skipped": str(error)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:500]}
 
