@@ -49,15 +49,11 @@ def counted(executor: str, decisions: int) -> dict[str, Any]:
         "retained_bytes": 30 * MIB * captures,
         "capture_ms": 40.0 * captures,
     }
-    return {"packed": {"graphs": graphs}}
+    return {"packed": {"graphs": graphs, "last_graph_rows": 64 if decisions % 4 else 128}}
 
 
 def fake(**changes: Any) -> FakeModel:
-    def bucket(executor: str, decision: dict[str, Any], log: Any) -> None:
-        rows = 64 if sum(name == executor for name, _ in log) % 4 else 128
-        decision["metadata"]["optimizations"] = {"graph_rows": rows if executor == "packed" else None}
-
-    model = FakeModel(FakeClock(), {"forked": [0.020], "packed": [0.050, 0.006, 0.006, 0.046, 0.004]}, meddle=bucket)
+    model = FakeModel(FakeClock(), {"forked": [0.020], "packed": [0.050, 0.006, 0.006, 0.046, 0.004]})
     model.counted = counted
     for name, value in changes.items():
         setattr(model, name, value)
