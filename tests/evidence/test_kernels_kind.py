@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fake_engine import FakeClock
-from jevify.accel.ops import KERNELS, triton_runtime
+from jevify.accel.ops import MODULE_KERNELS, triton_runtime
 from jevify.errors import InputError
 from jevify.evidence.bench import failures, run_benchmark
 from jevify.evidence.floor import Machine
@@ -65,7 +65,7 @@ def test_every_kernel_has_its_time_rate_and_distance(timed: list[int]) -> None:
     result = bench()
     assert failures(result) == []
     found = rows(result)
-    assert {name.split(", ")[0] for name in found} == set(KERNELS)
+    assert {name.split(", ")[0] for name in found} == set(MODULE_KERNELS)
     # 5 rows of 48: read and written, and the weight; two bytes each, in a microsecond.
     moved = 2 * (5 * 48 * 2 + 48)
     kernel, eager = found["rmsnorm, kernel"], found["rmsnorm, eager"]
