@@ -36,6 +36,8 @@ NARROW = (
     (128, 64, 64, 4, 4), (128, 128, 64, 8, 3),
 )  # fmt: skip
 SPLITS = (1, 2, 4, 8)
+# A way must beat the library by this factor to be chosen over it.
+MATERIAL = 1.03
 
 
 def tiles(outputs: int) -> list[LinearTile]:
@@ -110,12 +112,15 @@ def ways(rows: int, outputs: int, inner: int, bias: bool) -> dict[str, Any]:
 
 
 def table_of(measured: dict[str, list[dict[str, Any]]]) -> dict[str, list[list[Any]]]:
-    """For each product, the fastest way up to each number of rows."""
+    """For each product, the fastest way up to each number of rows; the library's where none is materially faster."""
     table = {}
     for product, points in measured.items():
         steps: list[list[Any]] = []
         for point in points:
-            name = min(point["microseconds"], key=point["microseconds"].get)
+            times = point["microseconds"]
+            name = min(times, key=times.get)
+            if times[name] * MATERIAL > times["library"]:
+                name = "library"
             way = json.loads(name) if name.startswith("[") else name
             if steps and steps[-1][1] == way:
                 steps[-1][0] = point["rows"]

@@ -1,8 +1,8 @@
 """The door: `from jevify.engine import DecisionEngine`."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -262,16 +262,16 @@ class DecisionEngine:
     def _compile_all(self, requests: Sequence[tuple[Any, Questions]]) -> list[CompiledRequest]:
         if not requests:
             raise InputError("there is no request to decide")
-        compiled = []
+        prepared = []
         for index, request in enumerate(requests):
-            try:
+            with _named(index, len(requests)):
                 if not isinstance(request, tuple | list) or len(request) != 2:
                     raise InputError(f"a request is a pair of context and questions, not {type(request).__name__}")
-                compiled.append(self._compile(*request))
-            except InputError as error:
-                if len(requests) == 1:
-                    raise
-                raise InputError(f"request {index}: {error}") from error
+                prepared.append(self._compiler.prepare(*request))
+        compiled = []
+        for index, found in enumerate(zip(prepared, self._compiler.tokenize(prepared), strict=True)):
+            with _named(index, len(requests)):
+                compiled.append(self._compiler.finish(*found))
         return compiled
 
     def _run(self, requests: Sequence[tuple[Any, Questions]], name: str, mode: Mode) -> list[Decision]:
@@ -467,6 +467,17 @@ class DecisionEngine:
                 "kernel_launches": dict(self._ops.launches),
             },
         }
+
+
+@contextmanager
+def _named(index: int, count: int) -> Iterator[None]:
+    """Let an InputError say which of several requests it is about."""
+    try:
+        yield
+    except InputError as error:
+        if count == 1:
+            raise
+        raise InputError(f"request {index}: {error}") from error
 
 
 def _request_metadata(request: CompiledRequest, verdicts: Sequence[Verdict], *, shares: bool) -> dict[str, Any]:

@@ -136,6 +136,13 @@ def test_a_decoder_multiplies_by_it():
     assert ops.launches["linear"] == 4 * len(weights.layers)
 
 
+def test_it_is_refused_where_the_library_won_everywhere():
+    table = {"cpu": {"float32": {"24x48": [[512, "library"]]}}}
+    options = {"device": torch.device("cpu"), "dtype": torch.float32, "widths": (48, 16), "head_size": 16}
+    with pytest.raises(SettingError, match="the library's own products were the fastest measured on cpu"):
+        fused_ops(("linear",), **options, products=[(24, 48)], table=table)
+
+
 def test_it_is_refused_by_name_where_it_cannot_run():
     with pytest.raises(SettingError, match="--fused-kernels linear has no effect on the forked executor"):
         DecisionEngine(tiny.model("qwen2"), tiny.tokenizer(), name="tiny", executor="forked", fused_kernels=("linear",))

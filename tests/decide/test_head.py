@@ -64,3 +64,15 @@ def test_the_cache_is_bounded():
     for token in range(40):
         head.score([Branch((0,), ((token,),))], torch.zeros(1, 60))
     assert len(head._selected) == head_module.CACHED_SELECTIONS
+
+
+def test_no_leaf_rows_read_no_vocabulary(monkeypatch):
+    calls = []
+    original = torch.nn.functional.linear
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda *given: calls.append(1) or original(*given))
+    head = AnswerHead(torch.randn(50, 8), None)
+    none = torch.empty(0, dtype=torch.int32)
+    logits, normalizers = head.project(torch.randn(3, 8), head.rows((1, 2)), none)
+    assert logits.shape == (3, 2)
+    assert normalizers.shape == (0,)
+    assert len(calls) == 1

@@ -94,6 +94,18 @@ class ChatEncoder:
 
     def encode_text(self, text: str, shared: SharedStart | None = None) -> Tokens:
         """Ids of a stretch of plain text. Raises InputError as `encode` does."""
+        self.check_text(text)
+        if not text:
+            return ()
+        return tuple(shared.encode(text)) if shared else self.encode_texts([text])[0]
+
+    def encode_texts(self, texts: Sequence[str]) -> list[Tokens]:
+        """Ids of stretches of plain text that were checked, on as many threads as the tokenizer takes."""
+        # A batch also for one, because only batches can do without the offsets, which cost more than the tokens.
+        return [tuple(found.ids) for found in self._plain.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def check_text(self, text: str) -> None:
+        """Raise InputError for a character that the vocabulary cannot express: it would be dropped."""
         missing = self._missing_bytes and self._missing_bytes.intersection(text.encode())
         for character in text if missing else "":
             if self._missing_bytes.intersection(character.encode()):
@@ -101,11 +113,6 @@ class ChatEncoder:
                     f"the text holds {character!r} (U+{ord(character):04X}), which {self._name} cannot read: "
                     "its vocabulary has no token for it; remove it"
                 )
-        if not text:
-            return ()
-        # A batch of one, because only batches can do without the offsets, which cost more than the tokens.
-        whole = self._plain.encode_batch_fast
-        return tuple(shared.encode(text) if shared else whole([text], add_special_tokens=False)[0].ids)
 
     def word_starts(self, text: str) -> list[int]:
         """Where in `text` a pre-token begins with an ASCII character that is no space, ascending."""

@@ -3,13 +3,13 @@
 import marshal
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jevify.decide.encodings import QuestionEncoder
 from jevify.decide.jsonpath import json_path
-from jevify.decide.plan import RequestPlan, share_prefix
+from jevify.decide.plan import RequestPlan, Tokens, share_prefix
 from jevify.decide.questions import Choice, Noul, Question, Score
 from jevify.decide.request import Request
 from jevify.decide.rubric import Rubric, compile_rubric
@@ -47,12 +47,21 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class _Known:
+class Known:
     """A workflow that was checked, and its compiled form; `given` keeps alive what its key names by identity."""
 
     given: Any
     workflow: Workflow
     rubric: Rubric | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that was checked, before its text is tokenized; "" where questions are rendered in full."""
+
+    known: Known
+    context: Any
+    text: str
 
 
 class RequestCompiler:
@@ -63,7 +72,7 @@ class RequestCompiler:
 
     def __init__(self, encoder: QuestionEncoder, limits: Limits) -> None:
         self._encoder, self._limits = encoder, limits
-        self._known: OrderedDict[Hashable, _Known] = OrderedDict()
+        self._known: OrderedDict[Hashable, Known] = OrderedDict()
         self._guard = threading.Lock()
 
     def compile(self, context: Any, questions: Workflow | Mapping[str, Any]) -> CompiledRequest:
@@ -73,23 +82,38 @@ class RequestCompiler:
         Workflow refuse and, telling the count and the limit, for too many questions or a full question that is too
         long: nothing is ever truncated.
         """
+        prepared = self.prepare(context, questions)
+        return self.finish(prepared, *self.tokenize([prepared]))
+
+    def prepare(self, context: Any, questions: Workflow | Mapping[str, Any]) -> Prepared:
+        """Check a request and find the text of it that must be tokenized. Raises InputError as `compile` does."""
         key = _key(questions)
         known = self._find(key)
         if known is None:
             asked = questions if isinstance(questions, Workflow) else Workflow.parse({"questions": questions}, "decide")
             context, workflow = Request.parse({"context": context}, "decide").resolve(asked)
             self._check_number(workflow)
-            known = _Known(questions, workflow, compile_rubric(self._encoder, workflow.questions))
+            known = Known(questions, workflow, compile_rubric(self._encoder, workflow.questions))
             self._keep(key, known)
         elif not _plainly_fine(context):
             context, _ = Request.parse({"context": context}, "decide").resolve(known.workflow)
-        asked_for = known.workflow.questions
-        plan = known.rubric.plan(context, self._encoder.encode_text) if known.rubric else None
-        request = CompiledRequest(asked_for, plan or self._rendered(context, asked_for), plan is not None)
+        text = known.rubric.text(context) if known.rubric else ""
+        self._encoder.check_text(text)
+        return Prepared(known, context, text)
+
+    def tokenize(self, prepared: Sequence[Prepared]) -> list[Tokens]:
+        """The tokens of each request's text, in one call."""
+        return self._encoder.encode_texts([request.text for request in prepared])
+
+    def finish(self, prepared: Prepared, tokens: Tokens) -> CompiledRequest:
+        """The request with its text's `tokens`. Raises InputError for lengths, as `compile` does."""
+        rubric, asked = prepared.known.rubric, prepared.known.workflow.questions
+        plan = rubric.plan(tokens) if rubric else None
+        request = CompiledRequest(asked, plan or self._rendered(prepared.context, asked), plan is not None)
         self._check_lengths(request)
         return request
 
-    def _find(self, key: Hashable | None) -> _Known | None:
+    def _find(self, key: Hashable | None) -> Known | None:
         if key is None:
             return None
         with self._guard:
@@ -97,7 +121,7 @@ class RequestCompiler:
                 self._known.move_to_end(key)
             return self._known.get(key)
 
-    def _keep(self, key: Hashable | None, known: _Known) -> None:
+    def _keep(self, key: Hashable | None, known: Known) -> None:
         if key is None:
             return
         with self._guard:

@@ -35,6 +35,7 @@ class QuestionEncoder:
         self._encoding = encoding
         self._max_label_tokens = max_label_tokens
         self._letters: tuple[str, ...] | None = None
+        self._opening = chat.opening(SYSTEM)
         self._truth = self._truth_words()
 
     def shared_start(self) -> SharedStart:
@@ -57,7 +58,7 @@ class QuestionEncoder:
 
     def before(self, context: Any) -> tuple[Tokens, str]:
         """The ids that come before the stretch of text that holds the context, and that stretch up to the question."""
-        ids, text = self._chat.opening(SYSTEM)
+        ids, text = self._opening
         return ids, text + self._layout.before(context)
 
     def after(self, name: str, question: Question) -> tuple[tuple[str, ...], str]:
@@ -74,9 +75,13 @@ class QuestionEncoder:
         """As `encode`, of nothing but `text`, the end of what `after` gave."""
         return self._parted(name, answers, *self._chat.closing(text, answers))
 
-    def encode_text(self, text: str) -> Tokens:
-        """Ids of plain text. Raises InputError for a character that the vocabulary cannot express."""
-        return self._chat.encode_text(text)
+    def check_text(self, text: str) -> None:
+        """Raise InputError for a character that the vocabulary cannot express."""
+        self._chat.check_text(text)
+
+    def encode_texts(self, texts: Sequence[str]) -> list[Tokens]:
+        """Ids of plain texts that were checked."""
+        return self._chat.encode_texts(texts)
 
     def word_starts(self, text: str) -> list[int]:
         """Where pre-tokens of `text` begin with an ASCII character that is no space."""

@@ -125,7 +125,8 @@ class AnswerHead:
     def _normalizers(self, hidden: Tensor) -> Tensor:
         """log sum exp of the logits over the whole vocabulary, fp32 [R]; at most one fp32 block at a time."""
         found = []
-        for rows in hidden.split(_ROW_CHUNK):
+        # Splitting no rows gives one empty chunk, and every chunk reads the whole vocabulary.
+        for rows in hidden.split(_ROW_CHUNK) if len(hidden) else ():
             parts = []
             for start in range(0, self._weight.shape[0], _VOCABULARY_CHUNK):
                 tokens = slice(start, start + _VOCABULARY_CHUNK)

@@ -38,8 +38,8 @@ _CUTS = 8
 class Rubric:
     """A workflow cut where its tokens stop depending on the context.
 
-    A request then is `opening`, the tokens of one stretch of text (`before` of the context, then `between`), and the
-    tokens that `rest` holds. `closing` ends the stretch's tokens whatever the context.
+    A request then is `opening`, the tokens of one stretch of text (`before` of the context, then `between`), and what
+    `rest` holds. `closing` ends the stretch's tokens whatever the context.
     """
 
     opening: Tokens
@@ -48,9 +48,12 @@ class Rubric:
     closing: Tokens
     rest: RequestPlan
 
-    def plan(self, context: Any, encode_text: Callable[[str], Tokens]) -> RequestPlan | None:
-        """The plan of a request; None when its context does not end as those of the proof did. Tokenizes once."""
-        tokens = encode_text(self.before(context) + self.between)
+    def text(self, context: Any) -> str:
+        """The stretch of text to tokenize for `context`."""
+        return self.before(context) + self.between
+
+    def plan(self, tokens: Tokens) -> RequestPlan | None:
+        """The plan of a request from its stretch's tokens; None when they do not end as those of the proof did."""
         if tokens[len(tokens) - len(self.closing) :] != self.closing:
             return None
         prefix = self.opening + tokens + self.rest.prefix
@@ -77,7 +80,7 @@ def compile_rubric(encoder: QuestionEncoder, questions: Mapping[str, Question]) 
     places = [start - len(first) for start in encoder.word_starts(first + common) if start >= len(first)]
     for cut in places[:_CUTS]:
         rest = {name: encoder.closing(name, answers, after[cut:]) for name, (answers, after) in texts.items()}
-        stretches = [encoder.encode_text(encoder.before(probe)[1] + common[:cut]) for probe in PROBES]
+        stretches = encoder.encode_texts([encoder.before(probe)[1] + common[:cut] for probe in PROBES])
         exact = all(
             wanted == (opening + stretch + rest[name][0], rest[name][1])
             for stretch, found in zip(stretches, reference, strict=True)

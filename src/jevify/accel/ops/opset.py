@@ -11,7 +11,7 @@ from jevify.accel.ops import KERNELS
 from jevify.accel.ops import rms_norm as norm
 from jevify.accel.ops import rope as rotary
 from jevify.accel.ops import swiglu as gated
-from jevify.accel.ops.linear import linear
+from jevify.accel.ops.linear import LinearTile, linear
 from jevify.accel.ops.linear_choice import Product, Table, choices, chosen_linear
 from jevify.accel.ops.rows import DTYPES
 from jevify.accel.ops.triton_runtime import failure
@@ -78,6 +78,8 @@ def fused_ops(
                 f"fused kernel linear: no product of this model was measured on {name} in "
                 f"{str(dtype).removeprefix('torch.')}; measure them with scripts/tune_linear.py"
             )
+        if not any(isinstance(way, LinearTile) for ways in measured.values() for _, way in ways):
+            raise SettingError(f"fused kernel linear: the library's own products were the fastest measured on {name}")
 
         def launched() -> None:
             launches["linear"] += 1

@@ -184,15 +184,17 @@ def _groups(plans: Sequence[RequestPlan], budget: int) -> list[list[RequestPlan]
 
 def _reads(tree: TokenTree, places: list[_Place], budget: int) -> tuple[list[Pass], list[list[int]], list[int]]:
     """The passes of a tree, the rows to read from each, and the order that makes these the `places`."""
-    wanted = {place: index for index, place in enumerate(places)}
+    wanted: dict[int, list[tuple[int, int]]] = {}  # by segment: offsets, and which place each is
+    for index, (segment, offset) in enumerate(places):
+        wanted.setdefault(segment, []).append((offset, index))
     passes = tree.passes(budget)
     rows, found = [], []
     for step in passes:
         reads = [
-            (piece.row + offset - piece.offset, wanted[piece.segment, offset])
+            (piece.row + offset - piece.offset, index)
             for piece in step.pieces
-            for offset in range(piece.offset, piece.offset + piece.length)
-            if (piece.segment, offset) in wanted
+            for offset, index in wanted.get(piece.segment, ())
+            if piece.offset <= offset < piece.offset + piece.length
         ]
         rows.append([row for row, _ in reads])
         found += [index for _, index in reads]

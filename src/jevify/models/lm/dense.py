@@ -1,5 +1,6 @@
 """A dense causal decoder over one packed row of tokens."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,8 +70,10 @@ class DenseDecoder:
         that nobody sees.
         """
         attend = self.attention.plan(step, pad_to)
-        padding = [0] * (attend.rows - len(step.token_ids))
-        rest = torch.tensor([*step.token_ids, *padding, *step.positions, *padding, *rows], dtype=torch.int32)
+        padding = (0,) * (attend.rows - len(step.token_ids))
+        # An array is made of Python integers several times faster than a tensor.
+        numbers = array("i", (*step.token_ids, *padding, *step.positions, *padding, *rows))
+        rest = torch.frombuffer(numbers, dtype=torch.int32)
         # The layout first: its kernel wants it aligned.
         return PassInputs(torch.cat((attend.table, rest)), attend.rows, len(rows), step.keep, attend)
 
