@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := $(VENV)/transformers-5.5.4
 
-.PHONY: help setup demo test test-oldest lint gpu-test bench docs
+.PHONY: help setup demo test test-oldest lint gpu-test bench bench-cuda docs
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test      set up, lint, type-check and run the CPU tests"
 	@echo "make gpu-test  run the GPU tests (needs CUDA)"
 	@echo "make bench     run the CPU benchmark scenario"
+	@echo "make bench-cuda TOKENIZER=FOLDER  make the runs under evidence/ anew (needs CUDA)"
 	@echo "make docs      build the site into site/"
 
 setup: $(READY)
@@ -47,6 +48,19 @@ gpu-test: $(READY)
 
 bench: $(READY)
 	$(BIN)/jevify bench decide-cpu
+
+# The runs under evidence/ that need a GPU. TOKENIZER is a folder with a Qwen tokenizer and its chat template, for
+# checkpoints of real shapes and random weights.
+CUDA_RUNS := decide-cuda varied-cuda throughput-cuda profile-cuda crossover-cuda kernels-cuda decide-qwen3-cuda \
+	decide-llama-cuda decide-rival-cuda
+bench-cuda: $(READY)
+	test -n "$(TOKENIZER)" || { echo "bench-cuda: say where the tokenizer is, TOKENIZER=FOLDER"; exit 2; }
+	for shape in qwen2.5-1.5b qwen3-1.7b llama3.2-1b; do \
+		test -d outputs/$$shape || $(BIN)/python scripts/random_checkpoint.py $$shape $(TOKENIZER) outputs/$$shape || exit 1; \
+	done
+	for name in $(CUDA_RUNS); do $(BIN)/jevify bench $$name --output evidence/$$name.json --force || exit 1; done
+	$(BIN)/python scripts/fit_memory.py outputs/qwen2.5-1.5b evidence/memory-4gib.json
+	$(BIN)/python scripts/tune_linear.py evidence/linear-products.json
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

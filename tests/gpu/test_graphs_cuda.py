@@ -144,7 +144,8 @@ def test_replayed_decisions_equal_eager_ones(family, encoding, executor, changes
     assert graphs["captures"] <= graphs["replays"] / 2
     assert graphs["capture_ms"] > 0
     if changes.get("graph_keys") == "bucketed":
-        assert graphs["captures"] == 1
+        # The short texts share a bucket.
+        assert graphs["captures"] == 2
     if changes.get("shared_attention") == "on" or executor == "packed":
         assert counters["attention"].get("kernel", 0) > 0 or changes.get("shared_attention") == "off"
 

@@ -32,8 +32,9 @@ def test_the_sum_is_as_near_as_the_library_s(tile, dtype, outputs, inner):
         found = linear_kernel(x, weight, bias, tile)
         error = (found.double() - exact).abs()
         assert float(error.max()) <= 2 * float(reference.max())
-        # Rounded once: nearly everywhere the nearest value of the dtype.
-        assert float((found != exact.to(dtype)).double().mean()) < 0.02
+        # Rounded once: nearly everywhere the nearest value of the dtype. An fp32 sum of 8,960 products errs by about a
+        # thirtieth of the spacing of fp16 values, so that one in twenty may round to the other side.
+        assert float((found != exact.to(dtype)).double().mean()) < 0.08
         assert torch.equal(found, linear_kernel(x, weight, bias, tile))
 
 
