@@ -7,11 +7,10 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 
-from jevify.accel.graphs import CaptureSpace, GraphPool
 from jevify.accel.stages import StageTimer
 from jevify.decide.chat import ChatEncoder
 from jevify.decide.compile import CompiledRequest, Limits, RequestCompiler
@@ -19,9 +18,7 @@ from jevify.decide.decision import UNCALIBRATED, Decision, answers_of
 from jevify.decide.drift import Drift, measure
 from jevify.decide.encodings import QuestionEncoder
 from jevify.decide.executors.base import BranchScores, Executor
-from jevify.decide.executors.forked import ForkedExecutor
-from jevify.decide.executors.independent import IndependentExecutor
-from jevify.decide.executors.packed import PackedExecutor
+from jevify.decide.executors.kit import ExecutorKit
 from jevify.decide.head import AnswerHead
 from jevify.decide.known_drift import KnownDrift, forget_fingerprint
 from jevify.decide.near_ties import Verdict, drift_metadata, settle_ties, verdict
@@ -29,13 +26,9 @@ from jevify.decide.plan import RequestPlan
 from jevify.decide.presets import preset_for
 from jevify.decide.settings import BOUNDS_OF_REQUESTS, DecideSettings
 from jevify.decide.workflow import Workflow
-from jevify.errors import InputError, SettingError, UnsupportedModelError
+from jevify.errors import InputError, SettingError
 from jevify.models.catalog import DEFAULT_MODEL, locate
-from jevify.models.lm.attention import KernelAttention, ReferenceAttention, pick_attention
-from jevify.models.lm.dense import DenseDecoder
-from jevify.models.lm.fused import Fusion, model_ops
 from jevify.models.lm.load import Checkpoint, load_config, load_model, load_tokenizer, pick_device, pick_dtype
-from jevify.models.lm.shared_prefix import SharedPrefix
 from jevify.models.lm.support import check_config, check_model
 from jevify.models.lm.weights import check_in_place, merge
 
@@ -43,8 +36,6 @@ Mode = Literal["parallel", "independent"]
 Questions = Workflow | Mapping[str, Any]
 
 _LOCKS: "WeakKeyDictionary[Any, threading.RLock]" = WeakKeyDictionary()
-_SPACES: "WeakKeyDictionary[Any, CaptureSpace]" = WeakKeyDictionary()
-_HEADS: "WeakKeyDictionary[Any, WeakSet[AnswerHead]]" = WeakKeyDictionary()
 _GUARD = threading.Lock()
 _WARMUP = (
     "The parcel arrived two days late and the box was torn.",
@@ -100,28 +91,11 @@ class DecisionEngine:
         )
         with self._lock:
             self._weights = merge(model.eval().requires_grad_(False))
-        self._head = AnswerHead(self._weights.head, self._weights.head_bias)
-        with _GUARD:
-            _HEADS.setdefault(model, WeakSet()).add(self._head)
-        self._executors: dict[str, Executor] = {}
+            self._kit = ExecutorKit(model, self._weights, self.settings)
         self._decisions = self._fallbacks = self._near_ties = self._settled = 0
-        self._graphs = self._graph_pool()
-        self._ops = model_ops(model, self.settings.fused_kernels)
-        self._attention: KernelAttention | ReferenceAttention
-        self._attention, self._attention_fallback = pick_attention(
-            self._weights, self.settings.shared_attention, specialize_short=self.settings.specialize_short
-        )
-        if self._bucketed and not isinstance(self._attention, KernelAttention):
-            raise SettingError(
-                f"--graph-keys bucketed needs the attention kernel, whose graphs fix sizes only: "
-                f"{self._attention_fallback}"
-            )
         self._drift = KnownDrift(
-            model, self.settings, name=self.name, revision=self.revision, tree_attention=self._attention.name
+            model, self.settings, name=self.name, revision=self.revision, tree_attention=self._kit.attention_name
         )
-        if self.settings.fused_kernels:
-            # A model whose modules the kernels do not fit is refused now, not at its first request.
-            self._executor(self.settings.executor)
 
     @classmethod
     def from_pretrained(
@@ -170,7 +144,7 @@ class DecisionEngine:
     def with_executor(self, build: Callable[[Any, AnswerHead], Executor]) -> "DecisionEngine":
         """An engine of the same settings that runs its requests through `build(model, head)`, to measure other ways."""
         made = self.with_settings()
-        made._executors[made.settings.executor] = build(made._model, made._head)
+        made._kit.put(made.settings.executor, build)
         return made
 
     @property
@@ -223,11 +197,8 @@ class DecisionEngine:
 
     def clear_optimization_cache(self) -> None:
         """Drop all that derives from the weights, in every engine on the model: call it after an in-place change."""
-        with self._lock, _GUARD:
-            if self._graphs is not None:
-                self._graphs.clear()
-            for head in _HEADS[self._model]:
-                head.clear()
+        with self._lock:
+            self._kit.clear()
             forget_fingerprint(self._model)
 
     def counters(self) -> dict[str, Any]:
@@ -238,9 +209,7 @@ class DecisionEngine:
                 "fallbacks": self._fallbacks,
                 "near_ties": self._near_ties,
                 "settled": self._settled,
-                "head_rows": asdict(self._head.counters),
-                "kernel_launches": dict(self._ops.launches),
-                **{name: dict(executor.counters()) for name, executor in self._executors.items()},
+                **self._kit.counters(),
             }
 
     def _check_attention(self) -> None:
@@ -283,7 +252,7 @@ class DecisionEngine:
             with timer.stage("wait", queues=False):
                 held.enter_context(self._lock)
             check_in_place(self._weights)
-            executor = self._executor(name)
+            executor = self._kit.executor(name)
             before = executor.counters()["forward_calls"]
             plans = [request.plan for request in compiled]
             scores = executor.run(plans, timer)
@@ -324,7 +293,7 @@ class DecisionEngine:
         self._near_ties += ties
         if not (ties and self.settings.stable and drift is not None and drift.status == "measured"):
             return drift, verdicts, 0
-        oracle = self._executor("oracle")
+        oracle = self._kit.executor("oracle")
         before = oracle.counters()["forward_calls"]
         with timer.stage("settling"):
             settle_ties(plans, scores, verdicts, lambda tied: oracle.run(tied, StageTimer()))
@@ -338,87 +307,17 @@ class DecisionEngine:
         """
         bounds = {field: getattr(DecideSettings, field) for field in BOUNDS_OF_REQUESTS}
         prober = self.with_settings(stable=False, strict=False, **bounds)
-        if self._graphs is not None:
-            prober._graphs = self._graphs.apart()
-            prober._executors.clear()
+        prober._kit.isolate_graphs()
         try:
             drift = measure(partial(prober._scores, name), partial(prober._scores, "oracle"))
         finally:
-            if prober._graphs is not None:
-                prober._graphs.clear()
+            prober._kit.clear_graphs()
         self._drift.keep(name, drift)
         return drift
 
     def _scores(self, name: str, requests: Sequence[tuple[Any, Questions]]) -> list[BranchScores]:
         plans = [request.plan for request in self._compile_all(requests)]
-        return self._executor(name).run(plans, StageTimer())
-
-    def _executor(self, name: str) -> Executor:
-        if name not in self._executors:
-            self._executors[name] = self._build_executor(name)
-        return self._executors[name]
-
-    def _build_executor(self, name: str) -> Executor:
-        settings = self.settings
-        if name == "packed":
-            return PackedExecutor(
-                DenseDecoder(self._weights, self._ops, self._attention),
-                self._head,
-                token_budget=settings.token_budget,
-                graphs=self._graphs,
-                bucketed=self._bucketed,
-                strict=settings.strict,
-            )
-        if name == "forked":
-            attention, shared, fusion = self._fused()
-            return ForkedExecutor(
-                self._model,
-                self._head,
-                branch_batch_size=settings.branch_batch_size,
-                efficient_cache=settings.efficient_cache,
-                length_aware=settings.length_aware,
-                strict=settings.strict,
-                fusion=fusion,
-                fusion_optional=self._sharing_optional,
-                attention=attention,
-                shared=shared,
-                graphs=self._graphs,
-            )
-        return IndependentExecutor(self._model, self._head, float32=name == "oracle")
-
-    @property
-    def _sharing_optional(self) -> bool:
-        """Whether nothing but sharing under "auto" asks for adapters on the modules."""
-        return not self.settings.fused_kernels and self.settings.shared_attention == "auto"
-
-    def _fused(self) -> tuple[KernelAttention | None, SharedPrefix | None, Fusion | None]:
-        """What the forked executor puts on the modules. Raises UnsupportedModelError where it was asked for."""
-        attention = self._attention if isinstance(self._attention, KernelAttention) else None
-        if attention is None and not self.settings.fused_kernels:
-            return None, None, None
-        shared = SharedPrefix() if attention else None
-        try:
-            return attention, shared, Fusion(self._model, self._ops, shared)
-        except UnsupportedModelError as error:
-            if not self._sharing_optional:
-                raise
-            self._attention_fallback = str(error)
-            self._attention = ReferenceAttention(self._model.device, self._model.dtype)
-            return None, None, None
-
-    @property
-    def _bucketed(self) -> bool:
-        return self.settings.graph_keys == "bucketed" and self._graphs is not None
-
-    def _graph_pool(self) -> GraphPool | None:
-        if not self.settings.cuda_graphs or self._device_type == "cpu":
-            return None
-        with _GUARD:
-            if self._model not in _SPACES:
-                _SPACES[self._model] = CaptureSpace(self._model.device)
-        settings = self.settings
-        budget = settings.graph_budget_mb * 2**20
-        return GraphPool(_SPACES[self._model], max_graphs=settings.max_graphs, budget_bytes=budget)
+        return self._kit.executor(name).run(plans, StageTimer())
 
     def _metadata(self, name: str, mode: Mode) -> dict[str, Any]:
         settings = self.settings
@@ -440,31 +339,15 @@ class DecisionEngine:
         }
 
     def _optimizations(self, name: str) -> dict[str, Any]:
-        settings = self.settings
-        active: dict[str, Any] = {
-            "executor": name,
-            "shared_attention": self._attention.name,
-            "shared_attention_reason": self._attention_fallback,
-            "cuda_graphs": self._graphs is not None,
-        }
-        if name == "forked":
-            active |= {
-                "efficient_cache": settings.efficient_cache,
-                "length_aware": settings.length_aware,
-                "branch_batch_size": settings.branch_batch_size,
-            }
-        if name == "packed":
-            active |= {"token_budget": settings.token_budget, "graph_keys": settings.graph_keys}
+        counters = self._kit.counters()
         return {
-            **active,
-            "fused_kernels": list(self._ops.kernels),
-            "strict": settings.strict,
-            "fallbacks": settings.fallbacks(self._device_type),
+            **self._kit.active(name),
+            "fallbacks": self.settings.fallbacks(self._device_type),
             "counters": {
-                **self._executors[name].counters(),
+                **counters[name],
                 "fallbacks": self._fallbacks,
-                "head_rows": asdict(self._head.counters),
-                "kernel_launches": dict(self._ops.launches),
+                "head_rows": counters["head_rows"],
+                "kernel_launches": counters["kernel_launches"],
             },
         }
 
