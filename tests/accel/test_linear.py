@@ -84,7 +84,7 @@ def test_what_it_does_not_take_is_refused():
             LinearTile(*sizes)
 
 
-TABLE = {"cpu": {"float32": {"24x48": [[4, [16, 32, 32, 2, 4, 2]], [8, "lt"], [16, "library"]]}}}
+TABLE = {"cpu": {"float32": {"24x48": [[4, [16, 32, 32, 2, 4, 2]], [8, "lt"], [12, "swapped"], [16, "library"]]}}}
 
 
 def test_the_measured_way_runs_up_to_its_rows():
@@ -92,12 +92,25 @@ def test_the_measured_way_runs_up_to_its_rows():
     measured = choices([(24, 48), (99, 48)], device="cpu", dtype=torch.float32, table=TABLE)
     assert list(measured) == [(24, 48)]
     run = chosen_linear(measured, lambda: launches.append(1))
-    for rows, launched in ((4, 1), (5, 0), (9, 0), (40, 0)):
+    for rows, launched in ((0, 0), (1, 1), (4, 1), (5, 0), (9, 0), (13, 0), (40, 0)):
         launches.clear()
         for added in (True, False):
             x, weight, bias = operands(rows, 24, 48, torch.float32, bias=added)
-            assert torch.allclose(run(x, weight, bias), linear(x, weight, bias), atol=1e-5)
+            found = run(x, weight, bias)
+            assert found.is_contiguous()
+            assert torch.allclose(found, linear(x, weight, bias), atol=1e-5)
         assert len(launches) == 2 * launched
+
+
+@pytest.mark.parametrize("way", ["lt", "swapped"])
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_other_ways_of_the_library_round_once_too(way, dtype, bias):
+    x, weight, added = operands(7, 40, 192, dtype, bias=bias)
+    found = chosen_linear({(40, 192): [(16, way)]}, lambda: None)(x, weight, added)
+    wanted = x.double() @ weight.double().T + (0 if added is None else added.double())
+    assert found.dtype == dtype
+    assert float((found.double() - wanted).abs().max()) <= EPSILON[dtype] * float(wanted.abs().max())
 
 
 def test_the_shipped_table_holds_valid_ways():
@@ -106,7 +119,7 @@ def test_the_shipped_table_holds_valid_ways():
             assert dtype in ("float16", "bfloat16")
             for ways in products.values():
                 assert [rows for rows, _ in ways] == sorted({rows for rows, _ in ways})
-                assert all(way in ("library", "lt") or LinearTile(*way) for _, way in ways)
+                assert all(way in ("library", "lt", "swapped") or LinearTile(*way) for _, way in ways)
 
 
 def test_a_decoder_multiplies_by_it():

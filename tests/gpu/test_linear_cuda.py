@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from jevify.accel.ops import linear as product
 from jevify.accel.ops.linear import LinearTile, linear_kernel
 
 pytestmark = pytest.mark.gpu
@@ -47,3 +48,18 @@ def test_a_graph_holds_it():
     x.copy_(torch.randn_like(x))
     graph.replay()
     assert torch.equal(out, linear_kernel(x, weight, bias, TILES[1]))
+
+
+def test_another_row_count_compiles_nothing():
+    def run(rows):
+        linear_kernel(*operands(rows, 1536, 1536, torch.bfloat16), TILES[1])
+
+    def compiled():
+        kernels = (product._product, product._sum)
+        return [len(kernel.device_caches[torch.cuda.current_device()][0]) for kernel in kernels]
+
+    run(5)
+    before = compiled()
+    for rows in (1, 2, 16, 17, 400, 4_096):
+        run(rows)
+    assert compiled() == before

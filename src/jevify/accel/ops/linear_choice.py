@@ -13,7 +13,8 @@ from torch.nn import functional
 from jevify.accel.ops.linear import LinearTile, linear, linear_kernel
 
 # By device name, dtype and "NxK": [rows, way] pairs, ascending; a way holds up to that many rows and is "library", "lt"
-# (the library's path for products with a bias) or the numbers of a LinearTile. Beyond the last pair: the library.
+# (the library's path for products with a bias), "swapped" or the numbers of a LinearTile. Beyond the last pair: the
+# library.
 Table = Mapping[str, Mapping[str, Mapping[str, list[list[Any]]]]]
 Way = str | LinearTile
 Product = tuple[int, int]  # outputs, inner
@@ -40,18 +41,28 @@ def choices(
     }
 
 
+def swapped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`linear` as the library's weight @ x.T, copied to rows: other sizes, so another of its kernels."""
+    product = weight @ x.T if bias is None else torch.addmm(bias[:, None], weight, x.T)
+    return product.T.contiguous()
+
+
 def chosen_linear(
     measured: Mapping[Product, list[tuple[int, Way]]], launched: Callable[[], None]
 ) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """`linear` by the fastest way measured for its shape; `launched` is called for each launch of the kernel."""
+    """`linear` by the fastest way measured for its shape; `launched` is called when the kernel ran."""
     zeros: dict[tuple[int, torch.device], Tensor] = {}
 
     def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ways = measured.get((weight.shape[0], weight.shape[1]), [])
         way = next((way for rows, way in ways if x.shape[0] <= rows), "library")
         if isinstance(way, LinearTile):
-            launched()
-            return linear_kernel(x, weight, bias, way)
+            out = linear_kernel(x, weight, bias, way)
+            if x.shape[0]:
+                launched()
+            return out
+        if way == "swapped":
+            return swapped(x, weight, bias)
         if way == "lt" and bias is None:
             place = (weight.shape[0], weight.device)
             if place not in zeros:
