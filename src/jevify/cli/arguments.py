@@ -17,6 +17,8 @@ from jevify.models.catalog import DEFAULT_MODEL, RECOMMENDED_MODEL
 COMMANDS = {
     "models": "list, fetch, find and check models",
     "bench": "measure candidates beside a baseline",
+    "validate": "hold an engine against its oracle",
+    "evidence": "plant faults and see that validation rejects them",
     "schema": "print the JSON Schema of a file that jevify reads",
 }
 """Subcommands and what they do; each is the module of that name."""
@@ -60,9 +62,9 @@ def parse_decide(argv: Sequence[str]) -> argparse.Namespace:
     contradicting flags and SettingError for those of later versions; no file is read.
     """
     args = _parser().parse_args(argv)
-    _refuse_unbuilt(args)
+    refuse_unbuilt(args)
     _check_source(args)
-    _check_mode(args)
+    check_mode(args)
     check_device(args.device)
     return args
 
@@ -148,9 +150,9 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_sources(parser.add_argument_group("what to decide"))
-    _add_model(parser.add_argument_group("model"))
-    _add_execution(parser.add_argument_group("execution"))
-    _add_scoring(parser.add_argument_group("prompts and scores"))
+    add_model(parser.add_argument_group("model"))
+    add_execution(parser.add_argument_group("execution"))
+    add_scoring(parser.add_argument_group("prompts and scores"))
     _add_output(parser.add_argument_group("output"))
     return parser
 
@@ -179,7 +181,8 @@ def _add_sources(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--interactive", action="store_const", const=True, help="paste texts and decide until /quit")
 
 
-def _add_model(group: argparse._ArgumentGroup) -> None:
+def add_model(group: argparse._ArgumentGroup) -> None:
+    """Add the flags that name the model, its device and its dtype."""
     group.add_argument(
         "--model",
         default=DEFAULT_MODEL,
@@ -193,7 +196,8 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--adapter", type=path, metavar="DIR", help="not in this version")
 
 
-def _add_execution(group: argparse._ArgumentGroup) -> None:
+def add_execution(group: argparse._ArgumentGroup) -> None:
+    """Add the flags that say how requests run."""
     group.add_argument("--attention", metavar="A", help=_default("attention", "sdpa or eager"))
     group.add_argument(
         "--mode", choices=("parallel", "independent"), help="independent: one question a forward, no tricks"
@@ -243,7 +247,8 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--strict", action="store_const", const=True, help="an error instead of any fallback")
 
 
-def _add_scoring(group: argparse._ArgumentGroup) -> None:
+def add_scoring(group: argparse._ArgumentGroup) -> None:
+    """Add the flags of prompts and scores."""
     group.add_argument("--prompt-format", metavar="auto|delimited|readable|json", help="layout of the prompt")
     group.add_argument("--answer-encoding", metavar="auto|letters|labels", help="what the model answers with")
     _add_number(group, "--max-label-tokens", "tokens of one label")
@@ -267,7 +272,8 @@ def _default(field: str, text: str = "") -> str:
     return f"{text} (default: {getattr(DecideSettings, field)})".strip()
 
 
-def _refuse_unbuilt(args: argparse.Namespace) -> None:
+def refuse_unbuilt(args: argparse.Namespace) -> None:
+    """Raise SettingError for a flag of a later version."""
     for name in ("calibration", "adapter"):
         if getattr(args, name) is not None:
             raise SettingError(f"--{name} is not in this version; leave it out")
@@ -296,7 +302,8 @@ def _check_source(args: argparse.Namespace) -> None:
         raise InputError("--output holds one result and --interactive gives many: leave one of them out")
 
 
-def _check_mode(args: argparse.Namespace) -> None:
+def check_mode(args: argparse.Namespace) -> None:
+    """Raise SettingError where --mode and --executor contradict each other."""
     if args.mode is None or args.executor is None:
         return
     if (args.mode == "independent") != (args.executor == "independent"):

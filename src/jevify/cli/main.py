@@ -19,10 +19,8 @@ PLANNED = (
     "tune",
     "world",
     "profile",
-    "validate",
     "optimizations",
     "ledger",
-    "evidence",
 )
 """Commands of later versions."""
 
@@ -64,6 +62,7 @@ def _told(argv: list[str]) -> int:
 
 
 def _dispatch(argv: list[str]) -> int:
+    from argparse import Namespace
     from importlib import import_module
 
     from jevify.cli.arguments import COMMANDS, Parser, check_utf8, parse_decide
@@ -81,7 +80,7 @@ def _dispatch(argv: list[str]) -> int:
         module = import_module(f"jevify.cli.{name}")
         parser = Parser(prog="jevify")
         module.add_parser(parser.add_subparsers(dest="command", metavar="COMMAND"))
-        code: int = module.run(parser.parse_args(argv))
+        code: int = module.run(parser.parse_args(argv, Namespace(words=argv)))
         return code
     if name in PLANNED:
         raise InputError(f"{name} is not in this version; the commands are {', '.join(COMMANDS)}")
