@@ -9,13 +9,19 @@ from torch import Tensor
 class HostGraph:
     """What `HostSpace.capture` gives in the place of a CUDA graph."""
 
-    def __init__(self, body: Callable[..., Tensor], buffers: Sequence[Tensor], output: Tensor) -> None:
-        self.body, self.buffers = body, buffers
+    def __init__(
+        self, space: "HostSpace", body: Callable[..., Tensor], buffers: Sequence[Tensor], output: Tensor
+    ) -> None:
+        self._space, self.body, self.buffers = space, body, buffers
         self.output: Tensor | None = output
 
     def replay(self) -> None:
-        """Overwrite the output with the body's result for what the buffers hold now."""
+        """Overwrite the output with the body's result for what the buffers hold now.
+
+        Outputs of the other graphs are lost: graphs of one space share its memory.
+        """
         assert self.output is not None, "a reset graph was replayed"
+        self._space.forget_outputs()
         fresh = self.body(*self.buffers)
         assert fresh.shape == self.output.shape
         self.output.copy_(fresh)
@@ -29,6 +35,7 @@ class HostSpace:
     """Takes the place of a `CaptureSpace`. retained: bytes that every live graph is said to hold."""
 
     device = torch.device("cpu")
+    _LOST = -12345
 
     def __init__(self, retained: int = 0) -> None:
         self.retained = retained
@@ -36,9 +43,15 @@ class HostSpace:
 
     def capture(self, buffers: Sequence[Tensor], body: Callable[..., Tensor]) -> tuple[HostGraph, Tensor]:
         """See CaptureSpace; a replay that read what the first run left behind would read nonsense."""
-        output = torch.full_like(body(*buffers), -12345)
-        self.graphs.append(HostGraph(body, buffers, output))
+        output = torch.full_like(body(*buffers), self._LOST)
+        self.graphs.append(HostGraph(self, body, buffers, output))
         return self.graphs[-1], output
+
+    def forget_outputs(self) -> None:
+        """Overwrite what the replays so far gave."""
+        for graph in self.graphs:
+            if graph.output is not None:
+                graph.output.fill_(self._LOST)
 
     def synchronize(self) -> None:
         """Nothing runs beside the caller."""

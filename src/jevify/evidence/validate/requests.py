@@ -16,7 +16,7 @@ COMPLAINT = (
 LOG = " ".join(
     f"Entry {day}: the pump ran for {3 + day % 5} hours, the pressure was {'steady' if day % 3 else 'low'}, and the "
     f"operator {'noted nothing' if day % 2 else 'heard a noise from the valve and left it closed'}."
-    for day in range(1, 19)
+    for day in range(1, 9)
 )
 ORDER = {"order": 17, "notes": ["late", "torn box"], "customer": {"since": 2019, "tone": "calm"}}
 MIXED: Mapping[str, Any] = {
@@ -64,20 +64,20 @@ class Batch:
 def batches(engine: Any, seed: int = 17) -> list[Batch]:
     """The whole set for an engine of any executor."""
     executor = engine.settings.executor
-    many = {f"{name} {index}": question for index in range(3) for name, question in MIXED.items() if name != "letter"}
+    many = {f"{name} {index}": question for index in range(2) for name, question in MIXED.items() if name != "letter"}
     small: dict[str, Any] = {"packed": {"token_budget": 96}, "forked": {"branch_batch_size": 2}}.get(executor, {})
-    same = sized_requests(Case(60, 70, 4), engine.measure, number=4, seed=seed)
+    same = sized_requests(Case(60, 70, 3), engine.measure, number=3, seed=seed)
     return [
         Batch("every kind of question", ((COMPLAINT, MIXED),)),
         Batch("many branches", ((COMPLAINT, many),)),
         Batch("label paths", ((COMPLAINT, LABELS), (ORDER, LABELS)), settings={"answer_encoding": "labels"}),
         Batch("a lone question", (("Late.", SHORT),)),
-        Batch("long and short together", ((LOG, MIXED), ("Late.", SHORT), (ORDER, LABELS), (COMPLAINT, MIXED))),
+        Batch("long and short together", ((LOG, LABELS), ("Late.", SHORT), (ORDER, MIXED))),
         Batch("one shape, other contents", tuple((one.context, one.questions) for one in same), together=False),
         # What takes several passes runs without graphs, which strict would refuse.
         Batch(
             "several passes",
-            ((COMPLAINT, MIXED), (LOG, LABELS)),
+            ((COMPLAINT, MIXED), (ORDER, LABELS)),
             settings={**small, "strict": False},
             provable=False,
         ),
