@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := $(VENV)/transformers-5.5.4
 
-.PHONY: help setup demo test test-oldest lint gpu-test bench bench-cuda docs
+.PHONY: help setup demo test test-oldest lint gpu-test bench bench-cuda evidence-mutate docs
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make gpu-test  run the GPU tests (needs CUDA)"
 	@echo "make bench     run the CPU benchmark scenario"
 	@echo "make bench-cuda TOKENIZER=FOLDER  make the runs under evidence/ anew (needs CUDA)"
+	@echo "make evidence-mutate   plant every fault, and see that validation rejects it"
 	@echo "make docs      build the site into site/"
 
 setup: $(READY)
@@ -61,6 +62,8 @@ bench-cuda: $(READY)
 	for name in $(CUDA_RUNS); do $(BIN)/jevify bench $$name --output evidence/$$name.json --force || exit 1; done
 	$(BIN)/python scripts/fit_memory.py outputs/qwen2.5-1.5b evidence/memory-4gib.json
 	$(BIN)/python scripts/tune_linear.py evidence/linear-products.json
+evidence-mutate: $(READY)
+	$(BIN)/jevify evidence mutate --output evidence/mutation-cpu.json --force
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

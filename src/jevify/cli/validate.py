@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jevify.cli.arguments import (
@@ -25,13 +24,12 @@ from jevify.cli.output import printing
 from jevify.errors import InputError, SettingError
 from jevify.evidence.gates import FILE, Gates, load_gates
 from jevify.evidence.store import check_output, json_text, write_json
+from jevify.evidence.validate.quality import SAMPLE, read_sample
 
 if TYPE_CHECKING:
     from jevify.evidence.validate.check import Outcome
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
-SAMPLE = Path("benchmarks/data/sample.jsonl")
 
 
 def add_parser(subparsers: "Subparsers") -> None:
@@ -60,8 +58,6 @@ def run(args: argparse.Namespace) -> int:
     _choose_interpreter()
     engine, subject, found = None, {}, None
     if not args.tiny:
-        from jevify.evidence.validate.quality import read_sample
-
         sample = read_sample(args.data or SAMPLE, args.rows)
         engine = load_engine(
             args.model,
