@@ -29,7 +29,7 @@ def tie_model(dtype=torch.float32, ahead=LEAD):
     """A model whose letters A and B lie `ahead` nats apart, A ahead, for TIE about CONTEXT under the oracle in fp32."""
     model = tiny.model("qwen2")
     engine = DecisionEngine(model, tiny.tokenizer(), name="tiny")
-    (a,), (b,) = engine._compile(CONTEXT, TIE).plan.branches[0].answers
+    (a,), (b,) = engine.prepare(CONTEXT, TIE).plan.branches[0].answers
     head = model.get_output_embeddings().weight
     step = torch.zeros(head.shape[1])
     step[0] = 1.0

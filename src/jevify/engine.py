@@ -169,11 +169,23 @@ class DecisionEngine:
         Results are in order. Every request is checked before any runs; an error names the request by its index. Stage
         times and forward calls in the metadata are those of the whole call.
         """
-        if mode not in ("parallel", "independent"):
-            raise InputError(f"mode is {mode!r}; use parallel or independent")
+        name = self._executor_name(mode)
         if isinstance(requests, str | Mapping) or not isinstance(requests, Iterable):
             raise InputError(f"requests must be a list of (context, questions) pairs, not {type(requests).__name__}")
-        return self._run(list(requests), "independent" if mode == "independent" else self.settings.executor, mode)
+        return self._run(list(requests), name, mode)
+
+    def prepare(self, context: Any, questions: Questions) -> CompiledRequest:
+        """Check and tokenize one request for `decide_prepared`, without the model and without its lock.
+
+        Safe to call from several threads. Raises InputError as `decide` does.
+        """
+        return self._compiler.compile(context, questions)
+
+    def decide_prepared(self, requests: Sequence[CompiledRequest], *, mode: Mode = "parallel") -> list[Decision]:
+        """As `decide_many`, of requests that `prepare` of this engine made."""
+        if not requests:
+            raise InputError("there is no request to decide")
+        return self._decide(list(requests), self._executor_name(mode), mode, self._timer())
 
     def oracle(self, context: Any, questions: Questions) -> Decision:
         """The reference answer: one question a forward, computed in fp32 on the same weights, module by module."""
@@ -181,7 +193,7 @@ class DecisionEngine:
 
     def measure(self, context: Any, questions: Questions) -> tuple[int, list[int]]:
         """Shared prefix tokens, and the tokens of each full question, without running the model."""
-        compiled = self._compile(context, questions)
+        compiled = self.prepare(context, questions)
         return len(compiled.plan.prefix), compiled.question_tokens
 
     def warmup(self, context: Any = _WARMUP[0], questions: Questions | None = None) -> None:
@@ -225,8 +237,14 @@ class DecisionEngine:
         with _GUARD:
             return _LOCKS.setdefault(self._model, threading.RLock())
 
-    def _compile(self, context: Any, questions: Questions) -> CompiledRequest:
-        return self._compiler.compile(context, questions)
+    def _executor_name(self, mode: Mode) -> str:
+        if mode not in ("parallel", "independent"):
+            raise InputError(f"mode is {mode!r}; use parallel or independent")
+        return "independent" if mode == "independent" else self.settings.executor
+
+    def _timer(self) -> StageTimer:
+        cuda = self._device_type == "cuda"
+        return StageTimer(partial(torch.cuda.synchronize, self._model.device) if cuda else lambda: None)
 
     def _compile_all(self, requests: Sequence[tuple[Any, Questions]]) -> list[CompiledRequest]:
         if not requests:
@@ -244,10 +262,12 @@ class DecisionEngine:
         return compiled
 
     def _run(self, requests: Sequence[tuple[Any, Questions]], name: str, mode: Mode) -> list[Decision]:
-        cuda = self._device_type == "cuda"
-        timer = StageTimer(partial(torch.cuda.synchronize, self._model.device) if cuda else lambda: None)
+        timer = self._timer()
         with timer.stage("prepare", queues=False):
             compiled = self._compile_all(requests)
+        return self._decide(compiled, name, mode, timer)
+
+    def _decide(self, compiled: list[CompiledRequest], name: str, mode: Mode, timer: StageTimer) -> list[Decision]:
         with ExitStack() as held:
             with timer.stage("wait", queues=False):
                 held.enter_context(self._lock)

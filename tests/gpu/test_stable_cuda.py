@@ -24,7 +24,7 @@ def model():
     made = tiny.model("qwen2", hidden_size=96, num_attention_heads=3, num_key_value_heads=1, dtype=torch.bfloat16)
     made = made.to("cuda")
     engine = DecisionEngine(made, tiny.tokenizer(), name="tiny")
-    (a,), (b,) = engine._compile(CONTEXTS[0], TIE).plan.branches[0].answers
+    (a,), (b,) = engine.prepare(CONTEXTS[0], TIE).plan.branches[0].answers
     head = made.get_output_embeddings().weight
     head[b] = head[a]
     head[b, 0] += 2**-13

@@ -19,6 +19,7 @@ COMMANDS = {
     "bench": "measure candidates beside a baseline",
     "validate": "hold an engine against its oracle",
     "evidence": "plant faults and see that validation rejects them",
+    "serve": "answer over HTTP",
     "schema": "print the JSON Schema of a file that jevify reads",
 }
 """Subcommands and what they do; each is the module of that name."""

@@ -19,11 +19,12 @@ from jevify.decide.shared_start import SharedStart
 from jevify.errors import InputError, UnsupportedModelError
 
 ENCODINGS = ("letters", "labels")
-_DEFAULT_INSTRUCTIONS = {
+DEFAULT_INSTRUCTIONS = {
     "choice": "Which option fits the context best?",
     "noul": "Does the context fit the description of true?",
     "score": "Which level fits the context best?",
 }
+"""What is asked, by question type, where neither instructions nor anyone else says it."""
 
 
 class QuestionEncoder:
@@ -65,7 +66,7 @@ class QuestionEncoder:
         """The texts of a question's answers, and the user's text after the context. Raises InputError as `encode`."""
         answers = self._answer_texts(name, question)
         text = QuestionText(
-            instructions=question.instructions or _DEFAULT_INSTRUCTIONS[question.type],
+            instructions=question.instructions or DEFAULT_INSTRUCTIONS[question.type],
             options=tuple(self._options(question, answers)),
             answer_with=self._answer_with(question),
         )

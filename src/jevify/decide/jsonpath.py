@@ -59,4 +59,5 @@ def shown(value: Any) -> str:
 
 def input_error(where: str, problems: Iterable[Problem]) -> InputError:
     """Return one error that tells every problem on its own line as `where: path: what is wrong`."""
-    return InputError("\n".join(f"{where}: {json_path(loc)}: {text}" for loc, text in problems))
+    problems = list(problems)
+    return InputError("\n".join(f"{where}: {json_path(loc)}: {text}" for loc, text in problems), problems)

@@ -1,0 +1,207 @@
+"""Continuous batching: many callers that wait, one thread that runs the engine. Knows no HTTP.
+
+A lone request runs at once. What arrives while a batch runs waits, and goes together in the next one.
+"""
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from jevify.decide.compile import CompiledRequest
+from jevify.decide.decision import Decision
+from jevify.serve.limits import ServeLimits
+from jevify.serve.rate import ServiceRate
+from jevify.serve.waiting import Ticket, WaitingRoom
+
+# Told to a client while no rate has been measured, and the least that is ever told.
+UNKNOWN_RETRY_MS, LEAST_RETRY_MS = 1_000, 20
+
+# Runs without one success after which the engine counts as failing; one request that breaks alone is not enough.
+FAILING_AFTER = 8
+
+
+class Overloaded(Exception):
+    """The request cannot be taken now. `reason`: queue_requests, queue_tokens or deadline."""
+
+    def __init__(self, reason: str, retry_after_ms: int) -> None:
+        super().__init__(reason)
+        self.reason, self.retry_after_ms = reason, retry_after_ms
+
+
+class Late(Exception):
+    """The request was taken and its deadline passed before its answer came."""
+
+
+class Engine(Protocol):
+    """What the batcher needs of a DecisionEngine."""
+
+    def decide_prepared(self, requests: Sequence[CompiledRequest]) -> list[Decision]:
+        """Answers in order."""
+        ...
+
+    def counters(self) -> Mapping[str, Any]:
+        """Cumulative counters."""
+        ...
+
+
+class Observer(Protocol):
+    """Is told what happens, from the engine's thread."""
+
+    def ran(self, requests: int, tokens: int, seconds: float) -> None:
+        """A batch was answered."""
+        ...
+
+    def failed(self, error: Exception, requests: int) -> None:
+        """A batch raised; one of several is tried again, request by request."""
+        ...
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A decision, how long it waited and ran, in seconds, and how many requests ran together."""
+
+    decision: Decision
+    queued: float
+    computed: float
+    batch: int
+
+
+class Batcher:
+    """Gives requests to the engine in batches, and each answer to the one who asked.
+
+    together: whether the engine answers a batch in one pass. Otherwise the requests of a batch run one after another,
+    the smallest first, and none waits for the others' answers.
+    """
+
+    def __init__(self, engine: Engine, limits: ServeLimits, observer: Observer, *, together: bool) -> None:
+        self._engine, self._limits, self._observer, self._together = engine, limits, observer, together
+        self.room = WaitingRoom(batch_tokens=limits.batch_tokens, batch_requests=limits.batch_requests)
+        self.rate = ServiceRate()
+        self.engine_counters: Mapping[str, Any] = {}
+        """The engine's counters as of its last batch; asking the engine itself would wait for its lock."""
+        self._running_tokens = 0
+        self._begun: float | None = None
+        self._failures = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._work, name="jevify-engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the engine's thread; answers go to the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Take no more, and return when all that was taken is answered, or at once when the engine is wedged."""
+        self.room.close()
+        while self._thread.is_alive() and not self.wedged:
+            await asyncio.sleep(0.01)
+
+    @property
+    def wedged(self) -> bool:
+        """Whether one run has taken longer than the limit, or the thread has died."""
+        begun = self._begun
+        stalled = begun is not None and time.monotonic() - begun > self._limits.stall_ms / 1e3
+        return stalled or (self._thread.ident is not None and not self._thread.is_alive())
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last runs all failed."""
+        return self._failures >= FAILING_AFTER
+
+    def check_room(self, tokens: int, deadline: float, preparing: int = 0) -> None:
+        """Raise Overloaded when a request of `tokens` cannot be taken now, or not be answered before `deadline`.
+
+        preparing: requests that are not in the queue yet, and will be.
+        """
+        room, limits = self.room, self._limits
+        if room.requests + preparing >= limits.queue_requests:
+            raise Overloaded("queue_requests", self.retry_after_ms())
+        if room.requests and room.tokens + tokens > limits.queue_tokens:
+            raise Overloaded("queue_tokens", self.retry_after_ms())
+        ahead = room.tokens + self._running_tokens
+        expected = self.rate.seconds(ahead + tokens)
+        # With nothing ahead it is tried: a rate measured on other requests may be wrong about it.
+        if ahead and expected is not None and time.monotonic() + expected > deadline:
+            raise Overloaded("deadline", self.retry_after_ms())
+
+    def retry_after_ms(self) -> int:
+        """When to come again: the time in which the engine does half of what is waiting."""
+        wait = self.rate.seconds(self._running_tokens + self.room.tokens / 2)
+        return UNKNOWN_RETRY_MS if wait is None else max(LEAST_RETRY_MS, math.ceil(wait * 1e3))
+
+    async def submit(self, request: CompiledRequest, deadline: float) -> Answered:
+        """The answer to `request`, before `deadline` of `time.monotonic`.
+
+        Raises Overloaded without queueing, Late, and whatever the engine raised for this request alone. When the caller
+        is cancelled, a request that does not run yet never will.
+        """
+        self.check_room(request.plan.tokens, deadline)
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        ticket = Ticket(request, deadline, future, time.monotonic())
+        self.room.add(ticket)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await future
+        except TimeoutError:
+            raise Late from None
+        finally:
+            self.room.drop(ticket)
+
+    def _work(self) -> None:
+        while (batch := self.room.take()) is not None:
+            if self._together:
+                self._run(batch)
+                continue
+            for ticket in sorted(batch, key=lambda one: one.tokens):
+                if ticket.live:
+                    self._run([ticket])
+
+    def _run(self, batch: list[Ticket]) -> None:
+        tokens = sum(ticket.tokens for ticket in batch)
+        begun = time.monotonic()
+        self._running_tokens, self._begun = tokens, begun
+        try:
+            decisions = self._engine.decide_prepared([ticket.request for ticket in batch])
+        except Exception as error:
+            self._failures += 1
+            self._observer.failed(error, len(batch))
+            if len(batch) == 1:
+                self._deliver([(batch[0], error)])
+        else:
+            self._failures = 0
+            seconds = time.monotonic() - begun
+            self.rate.observe(tokens, seconds)
+            self._deliver(
+                [
+                    (ticket, Answered(decision, begun - ticket.arrived, seconds, len(batch)))
+                    for ticket, decision in zip(batch, decisions, strict=True)
+                ]
+            )
+            self._observer.ran(len(batch), tokens, seconds)
+            self.engine_counters = self._engine.counters()
+            return
+        finally:
+            self._running_tokens, self._begun = 0, None
+        # Outside the handler, where the error no longer keeps the memory of the failed pass.
+        if len(batch) > 1:
+            for ticket in batch:
+                if ticket.live:
+                    self._run([ticket])
+
+    def _deliver(self, outcomes: list[tuple[Ticket, Answered | Exception]]) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(_settle, outcomes)
+
+
+def _settle(outcomes: list[tuple[Ticket, Answered | Exception]]) -> None:
+    for ticket, outcome in outcomes:
+        if ticket.handle.done():
+            continue
+        if isinstance(outcome, Exception):
+            ticket.handle.set_exception(outcome)
+        else:
+            ticket.handle.set_result(outcome)
