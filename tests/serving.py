@@ -12,12 +12,15 @@ import httpx
 
 import tiny
 from jevify import Workflow
+from jevify.decide.compile import CompiledRequest
+from jevify.decide.plan import Branch, RequestPlan
 from jevify.engine import DecisionEngine
 from jevify.serve.access import Access
 from jevify.serve.app import create_app
 from jevify.serve.limits import ServeLimits
 from jevify.serve.server import _Server
 from jevify.serve.service import Service
+from jevify.serve.waiting import Ticket
 
 QUESTIONS = {
     "team": {
@@ -34,6 +37,13 @@ KEY = "secret-key"
 
 def body(state=STATE, questions=None, **more):
     return {"state": state, "model": "jev-latest", "questions": QUESTIONS if questions is None else questions, **more}
+
+
+def ticket(tokens, seconds=60.0):
+    """A ticket of a request of that many tokens, with that long to live."""
+    request = CompiledRequest({}, RequestPlan((), (Branch((1,) * tokens, ((1,),)),)), True)
+    now = time.monotonic()
+    return Ticket(request, now + seconds, None, now)
 
 
 @cache

@@ -19,6 +19,7 @@ from jevify.serve.tracing import request_span
 # The status that logs give to a request whose client left; nobody is sent it.
 GONE = 499
 REQUEST_ID = b"x-typesafe-request-id"
+# Asked every few seconds, for ever.
 _QUIET = ("/health/live", "/health/ready", "/metrics")
 
 
@@ -80,6 +81,6 @@ class Front:
 
     def _note(self, record: dict[str, Any]) -> None:
         self._metrics.requests.labels(record["route"], str(record["status"])).inc()
-        if record["route"] in _QUIET and record["status"] == 200:
+        if record["route"] in _QUIET:
             return
         log("request", logging.ERROR if record["status"] == 500 else logging.INFO, **record)
