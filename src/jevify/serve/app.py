@@ -41,8 +41,7 @@ def create_app(service: Service, access: Access) -> ASGIApp:
         Route("/v1/systemone", endpoints.system_one, methods=["POST"]),
         Route("/v1/models", endpoints.models),
         Route("/v1/workflows", endpoints.workflows),
-        Route("/v1/workflows/{name}", endpoints.workflow),
-        Route("/v1/workflows/{name}", endpoints.ask_workflow, methods=["POST"]),
+        Route("/v1/workflows/{name}", endpoints.workflow, methods=["GET", "POST"]),
         Route("/health/live", endpoints.live),
         Route("/health/ready", endpoints.ready),
         Route("/metrics", endpoints.metrics),
@@ -62,10 +61,6 @@ class _Endpoints:
     async def system_one(self, request: Request) -> Response:
         return await self._ask(request, read_system_one)
 
-    async def ask_workflow(self, request: Request) -> Response:
-        workflow = self._workflow(request)
-        return await self._ask(request, lambda body: read_context(body, workflow))
-
     async def models(self, request: Request) -> Response:
         service = self._service
         described = {
@@ -79,7 +74,12 @@ class _Endpoints:
         return json_response({"workflows": list(self._service.workflows)})
 
     async def workflow(self, request: Request) -> Response:
-        return json_response(self._workflow(request).model_dump(mode="json"))
+        workflow = self._service.workflows.get(request.path_params["name"])
+        if workflow is None:
+            raise Refusal(404, "workflow", "there is no such workflow here; GET /v1/workflows lists them")
+        if request.method == "POST":
+            return await self._ask(request, lambda body: read_context(body, workflow))
+        return json_response(workflow.model_dump(mode="json"))
 
     async def live(self, request: Request) -> Response:
         return json_response({"status": "live"})
@@ -100,12 +100,6 @@ class _Endpoints:
     async def page(self, request: Request) -> Response:
         index = PAGE / "index.html"
         return FileResponse(index) if index.is_file() else RedirectResponse("/docs")
-
-    def _workflow(self, request: Request) -> Any:
-        found = self._service.workflows.get(request.path_params["name"])
-        if found is None:
-            raise Refusal(404, "workflow", "there is no such workflow here; GET /v1/workflows lists them")
-        return found
 
     async def _ask(self, request: Request, read: Callable[[bytes], Asked]) -> Response:
         service, record = self._service, request.scope["jevify"]
