@@ -256,17 +256,33 @@ def test_what_cannot_be_answered_in_time_is_refused_at_once():
     async def work(batcher, ask):
         batcher.rate.observe(1_000, 10.0)
         first = await held(engine, batcher, ask)
-        with pytest.raises(Overloaded) as refused:
-            await ask(500, seconds=3)
-        assert refused.value.reason == "deadline"
-        others = await waiting(batcher, ask(200, seconds=10))
+        # 10 ms a token: 5 s, and a deadline that leaves a quarter more is not enough.
+        for seconds in (3, 6.5):
+            with pytest.raises(Overloaded) as refused:
+                await ask(500, seconds=seconds)
+            assert refused.value.reason == "deadline"
+        others = await waiting(batcher, ask(500, seconds=7))
         engine.gate.set()
-        assert await asyncio.gather(first, *others) == [1, 200]
+        assert await asyncio.gather(first, *others) == [1, 500]
         # With nothing ahead of it even a long one is tried.
         batcher.rate.observe(1, 10.0)
         assert await ask(500, seconds=3) == 500
 
-    run(engine, work)
+    run(engine, work, batch_tokens=100)
+
+
+def test_the_batch_that_those_behind_may_fill_counts():
+    engine = Counting()
+
+    async def work(batcher, ask):
+        batcher.rate.observe(1_000, 10.0)
+        first = await held(engine, batcher, ask)
+        with pytest.raises(Overloaded):
+            await ask(5, seconds=6)
+        engine.gate.set()
+        assert await first == 1
+
+    run(engine, work, batch_tokens=500)
 
 
 def test_an_engine_without_shared_passes_answers_one_by_one_the_small_first():

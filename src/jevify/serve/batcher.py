@@ -20,6 +20,10 @@ from jevify.serve.waiting import Ticket, WaitingRoom
 # Told to a client while no rate has been measured, and the least that is ever told.
 UNKNOWN_RETRY_MS, LEAST_RETRY_MS = 1_000, 20
 
+# The share of its time that a request may be expected to take: the rate falls when more is asked, and an answer that
+# comes too late was computed for nothing.
+DEADLINE_SHARE = 0.75
+
 # Runs without one success after which the engine counts as failing; one request that breaks alone is not enough.
 FAILING_AFTER = 8
 
@@ -123,9 +127,10 @@ class Batcher:
         if room.requests and room.tokens + tokens > limits.queue_tokens:
             raise Overloaded("queue_tokens", self.retry_after_ms())
         ahead = room.tokens + self._running_tokens
-        expected = self.rate.seconds(ahead + tokens)
+        # Its answer comes with the last of its batch, which those behind it may fill.
+        expected = self.rate.seconds(ahead + max(tokens, self._limits.batch_tokens if self._together else 0))
         # With nothing ahead it is tried: a rate measured on other requests may be wrong about it.
-        if ahead and expected is not None and time.monotonic() + expected > deadline:
+        if ahead and expected is not None and expected > DEADLINE_SHARE * (deadline - time.monotonic()):
             raise Overloaded("deadline", self.retry_after_ms())
 
     def retry_after_ms(self) -> int:

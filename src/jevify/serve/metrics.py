@@ -30,6 +30,9 @@ class Metrics:
         self.batch_tokens = Histogram(
             "jevify_batch_tokens", "Tokens of a batch", buckets=_POWERS[4:], registry=registry
         )
+        self.batch_seconds = Histogram(
+            "jevify_batch_seconds", "Engine time of a batch", buckets=_SECONDS, registry=registry
+        )
         self.batch_failures = Counter("jevify_batch_failures", "Batches that raised", ["error"], registry=registry)
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:

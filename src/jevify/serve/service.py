@@ -76,6 +76,7 @@ class Service:
         """See batcher.Observer."""
         self.metrics.batch_requests.observe(requests)
         self.metrics.batch_tokens.observe(tokens)
+        self.metrics.batch_seconds.observe(seconds)
 
     def failed(self, error: Exception, requests: int) -> None:
         """See batcher.Observer."""
