@@ -20,11 +20,11 @@ from jevify.decide.encodings import QuestionEncoder
 from jevify.decide.executors.base import BranchScores, Executor
 from jevify.decide.executors.kit import ExecutorKit
 from jevify.decide.head import AnswerHead
-from jevify.decide.known_drift import KnownDrift, forget_fingerprint
+from jevify.decide.known_drift import KnownDrift, fingerprint, forget_fingerprint
 from jevify.decide.near_ties import Verdict, drift_metadata, settle_ties, verdict
 from jevify.decide.plan import RequestPlan
 from jevify.decide.presets import preset_for
-from jevify.decide.settings import BOUNDS_OF_REQUESTS, DecideSettings
+from jevify.decide.settings import BOUNDS_OF_MEMORY, BOUNDS_OF_REQUESTS, DecideSettings
 from jevify.decide.workflow import Workflow
 from jevify.errors import InputError, SettingError
 from jevify.models.catalog import DEFAULT_MODEL, locate
@@ -195,6 +195,21 @@ class DecisionEngine:
         """Shared prefix tokens, and the tokens of each full question, without running the model."""
         compiled = self.prepare(context, questions)
         return len(compiled.plan.prefix), compiled.question_tokens
+
+    def identity(self) -> dict[str, Any]:
+        """What answers depend on besides the request, JSON-ready: equal ones give the same answers up to the drift.
+
+        Settings that only bound memory or refuse requests are left out, and so is the device.
+        """
+        bounds = ("strict", *BOUNDS_OF_MEMORY, *BOUNDS_OF_REQUESTS)
+        settings = {name: value for name, value in asdict(self.settings).items() if name not in bounds}
+        return {
+            "model": self.name,
+            "revision": self.revision,
+            "weights": fingerprint(self._model),
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "settings": {**settings, "fused_kernels": list(self.settings.fused_kernels)},
+        }
 
     def warmup(self, context: Any = _WARMUP[0], questions: Questions | None = None) -> None:
         """Run one request so that the first real one pays no one-time cost. Give your own for its own shapes.

@@ -16,6 +16,7 @@ from jevify.models.catalog import DEFAULT_MODEL, RECOMMENDED_MODEL
 
 COMMANDS = {
     "models": "list, fetch, find and check models",
+    "batch": "decide about every row of a file",
     "bench": "measure candidates beside a baseline",
     "validate": "hold an engine against its oracle",
     "evidence": "plant faults and see that validation rejects them",
@@ -63,11 +64,23 @@ def parse_decide(argv: Sequence[str]) -> argparse.Namespace:
     contradicting flags and SettingError for those of later versions; no file is read.
     """
     args = _parser().parse_args(argv)
-    refuse_unbuilt(args)
     _check_source(args)
+    check_engine_flags(args)
+    return args
+
+
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say which model answers and how, as a decision has them."""
+    add_model(parser.add_argument_group("model"))
+    add_execution(parser.add_argument_group("execution"))
+    add_scoring(parser.add_argument_group("prompts and scores"))
+
+
+def check_engine_flags(args: argparse.Namespace) -> None:
+    """Raise SettingError for flags of later versions and for those that contradict each other."""
+    refuse_unbuilt(args)
     check_mode(args)
     check_device(args.device)
-    return args
 
 
 def check_device(device: str) -> None:
@@ -151,9 +164,7 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_sources(parser.add_argument_group("what to decide"))
-    add_model(parser.add_argument_group("model"))
-    add_execution(parser.add_argument_group("execution"))
-    add_scoring(parser.add_argument_group("prompts and scores"))
+    add_engine_flags(parser)
     _add_output(parser.add_argument_group("output"))
     return parser
 
@@ -243,7 +254,7 @@ def add_execution(group: argparse._ArgumentGroup) -> None:
         dest="warmup",
         action="store_const",
         const=False,
-        help="do not (default: only with --interactive)",
+        help="do not (default: only with --interactive and batch)",
     )
     group.add_argument("--strict", action="store_const", const=True, help="an error instead of any fallback")
 

@@ -34,15 +34,15 @@ def run(args: argparse.Namespace) -> int:
     if args.interactive:
         return _interactive(args, settings, limit)
     job = read_job(args)
-    _check_number(job.workflow, limit)
+    check_number(job.workflow, limit)
     if args.output is not None:
         check_output(args.output, sources=inputs(args))
     if args.cuda_graphs:
         _notice("a graph captured in a one-shot run will not be reused; use --interactive or a resident engine")
-    engine = _load(args, settings)
+    engine = load(args, settings)
     if args.warmup:
-        _warm_up(engine, job.workflow)
-    decision = engine.decide(job.context, job.workflow, mode=_mode(args))
+        warm_up(engine, job.workflow)
+    decision = engine.decide(job.context, job.workflow, mode=mode_of(args))
     _give(args, decision, job)
     return 0
 
@@ -88,21 +88,22 @@ def evaluate(decision: Mapping[str, Any], expected: Mapping[str, str]) -> dict[s
 
 def _interactive(args: argparse.Namespace, settings: Mapping[str, Any], limit: int) -> int:
     workflow = read_workflow(args.workflow)
-    _check_number(workflow, limit)
+    check_number(workflow, limit)
     if sys.stdin is None:
         raise InputError("--interactive: standard input is closed")
-    engine = _load(args, settings)
+    engine = load(args, settings)
     if args.warmup is not False:
-        _warm_up(engine, workflow)
+        warm_up(engine, workflow)
     return interact(
-        lambda context, asked: engine.decide(context, asked, mode=_mode(args)),
+        lambda context, asked: engine.decide(context, asked, mode=mode_of(args)),
         workflow,
         lambda decision: _print(args, decision, None),
         sys.stdin.buffer,
     )
 
 
-def _load(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
+def load(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
+    """The engine that the flags name, with `settings`. Raises JevifyError."""
     return load_engine(
         args.model,
         revision=args.revision,
@@ -113,7 +114,8 @@ def _load(args: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
     )
 
 
-def _warm_up(engine: Any, workflow: Workflow) -> None:
+def warm_up(engine: Any, workflow: Workflow) -> None:
+    """Warm the engine up for `workflow`, where every question of it can be asked as it stands."""
     with waiting("Warming up"):
         if any(question.needs_prompt for question in workflow.questions.values()):
             engine.warmup()
@@ -121,11 +123,13 @@ def _warm_up(engine: Any, workflow: Workflow) -> None:
             engine.warmup(questions=workflow)
 
 
-def _mode(args: argparse.Namespace) -> Mode:
+def mode_of(args: argparse.Namespace) -> Mode:
+    """The mode that --mode or --executor names."""
     return "independent" if "independent" in (args.mode, args.executor) else "parallel"
 
 
-def _check_number(workflow: Workflow, limit: int) -> None:
+def check_number(workflow: Workflow, limit: int) -> None:
+    """Raise InputError for more questions than `limit`."""
     if len(workflow.questions) > limit:
         raise InputError(f"the request has {len(workflow.questions)} questions, and the limit is {limit}; split it")
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from jevify.errors import InputError, JevifyError
 
 PLANNED = (
-    "batch",
     "eval",
     "shadow",
     "calibrate",

@@ -32,6 +32,8 @@ _BOUNDS: dict[str, tuple[int, int]] = {
 }
 BOUNDS_OF_REQUESTS = ("max_questions", "max_question_tokens", "max_label_tokens")
 """Settings that only refuse what is too large."""
+BOUNDS_OF_MEMORY = ("branch_batch_size", "token_budget", "max_graphs", "graph_budget_mb")
+"""Settings that only say how much is held at once."""
 
 # Which executors each setting acts on; settings not named act on all.
 _ACTS_ON: dict[str, tuple[str, ...]] = {
