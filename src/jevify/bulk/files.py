@@ -68,7 +68,7 @@ class Files:
 
 def beside(path: Path, ending: str) -> Path:
     """The path with `ending` after its whole name."""
-    return path.with_name(path.name + ending)
+    return path.parent / (path.name + ending)
 
 
 def is_parquet(path: Path) -> bool:
