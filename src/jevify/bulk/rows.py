@@ -81,7 +81,7 @@ class RowReader:
     def read(self, row: Row) -> Asked:
         """What the row asks. Raises InputError with everything that is wrong with it."""
         if row.fields is None:
-            raise InputError(row.reason)
+            raise InputError(row.reason or "holds no fields")
         where = f"row {row.number}"
         for name in row.fields:
             if name not in READ and len(self.unread) < 8:

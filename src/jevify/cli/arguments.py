@@ -71,15 +71,15 @@ def parse_decide(argv: Sequence[str]) -> argparse.Namespace:
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say which model answers and how, as a decision has them."""
-    add_model(parser.add_argument_group("model"))
-    add_execution(parser.add_argument_group("execution"))
-    add_scoring(parser.add_argument_group("prompts and scores"))
+    _add_model(parser.add_argument_group("model"))
+    _add_execution(parser.add_argument_group("execution"))
+    _add_scoring(parser.add_argument_group("prompts and scores"))
 
 
 def check_engine_flags(args: argparse.Namespace) -> None:
     """Raise SettingError for flags of later versions and for those that contradict each other."""
-    refuse_unbuilt(args)
-    check_mode(args)
+    _refuse_unbuilt(args)
+    _check_mode(args)
     check_device(args.device)
 
 
@@ -193,7 +193,7 @@ def _add_sources(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--interactive", action="store_const", const=True, help="paste texts and decide until /quit")
 
 
-def add_model(group: argparse._ArgumentGroup) -> None:
+def _add_model(group: argparse._ArgumentGroup) -> None:
     """Add the flags that name the model, its device and its dtype."""
     group.add_argument(
         "--model",
@@ -208,7 +208,7 @@ def add_model(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--adapter", type=path, metavar="DIR", help="not in this version")
 
 
-def add_execution(group: argparse._ArgumentGroup) -> None:
+def _add_execution(group: argparse._ArgumentGroup) -> None:
     """Add the flags that say how requests run."""
     group.add_argument("--attention", metavar="A", help=_default("attention", "sdpa or eager"))
     group.add_argument(
@@ -259,7 +259,7 @@ def add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--strict", action="store_const", const=True, help="an error instead of any fallback")
 
 
-def add_scoring(group: argparse._ArgumentGroup) -> None:
+def _add_scoring(group: argparse._ArgumentGroup) -> None:
     """Add the flags of prompts and scores."""
     group.add_argument("--prompt-format", metavar="auto|delimited|readable|json", help="layout of the prompt")
     group.add_argument("--answer-encoding", metavar="auto|letters|labels", help="what the model answers with")
@@ -284,7 +284,7 @@ def _default(field: str, text: str = "") -> str:
     return f"{text} (default: {getattr(DecideSettings, field)})".strip()
 
 
-def refuse_unbuilt(args: argparse.Namespace) -> None:
+def _refuse_unbuilt(args: argparse.Namespace) -> None:
     """Raise SettingError for a flag of a later version."""
     for name in ("calibration", "adapter"):
         if getattr(args, name) is not None:
@@ -314,7 +314,7 @@ def _check_source(args: argparse.Namespace) -> None:
         raise InputError("--output holds one result and --interactive gives many: leave one of them out")
 
 
-def check_mode(args: argparse.Namespace) -> None:
+def _check_mode(args: argparse.Namespace) -> None:
     """Raise SettingError where --mode and --executor contradict each other."""
     if args.mode is None or args.executor is None:
         return

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jevify.cli.arguments import add_execution, add_model, add_scoring, check_device, check_mode, path, whole_number
+from jevify.cli.arguments import add_engine_flags, check_engine_flags, path, whole_number
 from jevify.cli.decide import check_settings, settings_of
 from jevify.cli.loading import load_engine
 from jevify.decide.jsontext import read_text
@@ -56,9 +56,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     for flag, field in (("--max-questions", "max_questions"), ("--max-question-tokens", "max_question_tokens")):
         text = f"of one request (default: {getattr(DecideSettings, field)})"
         group.add_argument(flag, type=whole_number, metavar="N", help=text)
-    add_model(parser.add_argument_group("model"))
-    add_execution(parser.add_argument_group("execution"))
-    add_scoring(parser.add_argument_group("prompts and scores"))
+    add_engine_flags(parser)
     parser.set_defaults(run=run)
 
 
@@ -71,11 +69,7 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise SettingError(f"serve needs {error.name}, which is not here: pip install 'jevify[serve]'") from None
 
-    for name in ("calibration", "adapter"):
-        if getattr(args, name) is not None:
-            raise SettingError(f"--{name} is not in this version; leave it out")
-    check_mode(args)
-    check_device(args.device)
+    check_engine_flags(args)
     if not 0 <= args.port <= 65_535:
         raise InputError(f"--port is {args.port}; use a number from 0 to 65535")
     if args.mode is None and args.executor is None:

@@ -8,14 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from jevify.cli.arguments import (
-    add_execution,
-    add_model,
-    add_scoring,
-    check_device,
-    check_mode,
+    add_engine_flags,
+    check_engine_flags,
     output_path,
     path,
-    refuse_unbuilt,
     whole_number,
 )
 from jevify.cli.decide import check_settings, settings_of
@@ -43,9 +39,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     parser.add_argument("--output", type=output_path, metavar="F", help="store the result as JSON")
     parser.add_argument("--force", action="store_true", help="replace the output file when it exists")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    add_model(parser.add_argument_group("model"))
-    add_execution(parser.add_argument_group("execution"))
-    add_scoring(parser.add_argument_group("prompts and scores"))
+    add_engine_flags(parser)
     parser.set_defaults(run=run)
 
 
@@ -91,9 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(args: argparse.Namespace) -> dict[str, Any]:
-    refuse_unbuilt(args)
-    check_mode(args)
-    check_device(args.device)
+    check_engine_flags(args)
     if args.warmup is not None:
         raise SettingError("--warmup and --no-warmup have no effect on validate: it always warms the engine up")
     if args.force and args.output is None:

@@ -47,7 +47,7 @@ def by_transformers(
     """
     tokenizer = tiny.tokenizer()
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    compiled = engine._compile(context, questions)
+    compiled = engine.prepare(context, questions)
     answers = {}
     for (name, question), branch in zip(compiled.questions.items(), compiled.plan.branches, strict=True):
         prompt = tokenizer.decode(compiled.plan.prefix + branch.tokens, skip_special_tokens=False)

@@ -121,7 +121,7 @@ def _wrong(chat: ChatEncoder, encoder: QuestionEncoder, asked: Mapping[str, Any]
         # The first meeting of two texts proves the cut; only later ones rest on it.
         for name in (*asked, *asked):
             wrong += encoder.encode(name, context, asked[name], shared) != alone[name]
-        plan = rubric.plan(context, encoder.encode_text) if rubric else None
+        plan = rubric.plan(*encoder.encode_texts([rubric.text(context)])) if rubric else None
         if plan is None:
             continue
         for branch, full in zip(plan.branches, alone.values(), strict=True):
@@ -137,7 +137,7 @@ def compiled() -> float:
     for layout in LAYOUTS:
         encoder = _encoder(chat, layout, "letters")
         rubric = compile_rubric(encoder, asked)
-        missing += rubric is None or rubric.plan(CONTEXTS[0], encoder.encode_text) is None
+        missing += rubric is None or rubric.plan(*encoder.encode_texts([rubric.text(CONTEXTS[0])])) is None
     return missing
 
 
