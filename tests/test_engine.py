@@ -1,5 +1,6 @@
 """The door: DecisionEngine on tiny models."""
 
+import json
 import threading
 
 import pytest
@@ -270,6 +271,32 @@ def test_a_long_context_is_refused_with_count_and_limit_never_cut(engine):
     roomy = engine.with_settings(max_question_tokens=100_000)
     with pytest.raises(InputError, match="the model reads at most 4096"):
         roomy.decide("word " * 20_000, QUESTIONS)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_context_that_no_limit_takes_is_refused_before_it_is_tokenized(warm, monkeypatch):
+    fresh = DecisionEngine(tiny.model("qwen2"), tiny.tokenizer(), name="tiny")
+    if warm:
+        fresh.decide(CONTEXT, QUESTIONS)
+    monkeypatch.setattr(fresh._compiler, "tokenize", lambda prepared: pytest.fail("it was tokenized"))
+    with pytest.raises(InputError, match=r"the text is 5,000,0\d\d characters long, which no 2048 tokens can hold"):
+        fresh.decide("word " * 1_000_000, QUESTIONS)
+
+
+def test_the_identity_tells_what_moves_answers_and_nothing_else(engine):
+    wanted = engine.identity()
+    assert {name: wanted[name] for name in ("model", "revision", "dtype")} == {
+        "model": "tiny",
+        "revision": None,
+        "dtype": "float32",
+    }
+    assert json.loads(json.dumps(wanted)) == wanted
+    same = {"branch_batch_size": 3, "max_questions": 5, "max_question_tokens": 99, "max_label_tokens": 5}
+    assert engine.with_settings(**same).identity() == wanted
+    for changes in ({"temperature": 2.0}, {"executor": "packed"}, {"answer_encoding": "labels"}, {"stable": True}):
+        assert engine.with_settings(**changes).identity() != wanted
+    other = DecisionEngine(tiny.model("qwen2", seed=1), tiny.tokenizer(), name="tiny").identity()
+    assert {name for name in wanted if other[name] != wanted[name]} == {"weights"}
 
 
 def test_many_names_the_request_at_fault_and_runs_none(engine):

@@ -157,3 +157,27 @@ def test_a_character_without_a_token_is_refused_not_dropped():
     assert chat.encode("s", "plain")
     with pytest.raises(InputError, match=r"holds '\\x04' \(U\+0004\), which some model cannot read"):
         chat.encode("s", "a\x04b")
+
+
+@pytest.mark.parametrize("normalizer", [None, {"type": "NFC"}])
+@pytest.mark.parametrize(
+    "piece", ["technical ", "x", " ", "日本語", "\u03b1\u0313\u0300\u0345", "\u1112\u1161\u11ab", "👩\u200d🚀"]
+)
+def test_a_text_has_at_least_the_tokens_that_are_sure(normalizer, piece):
+    made = tiny.tokenizer()
+    description = json.loads(made.backend_tokenizer.to_str())
+    description["normalizer"] = normalizer
+    made._tokenizer = Tokenizer.from_str(json.dumps(description))
+    chat = ChatEncoder(made, "m")
+    text = piece * (300_000 // len(piece))
+    assert 0 < chat.least_tokens(text) <= len(chat.encode_texts([text])[0])
+    assert chat.least_tokens(text[:60_000]) == 0
+
+
+@pytest.mark.parametrize("normalizer", [{"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "NFKD"}])
+def test_nothing_is_sure_where_a_normalizer_may_drop_text(normalizer):
+    made = tiny.tokenizer()
+    description = json.loads(made.backend_tokenizer.to_str())
+    description["normalizer"] = normalizer
+    made._tokenizer = Tokenizer.from_str(json.dumps(description))
+    assert ChatEncoder(made, "m").least_tokens(" " * 1_000_000) == 0

@@ -7,9 +7,11 @@ by a copy of the tokenizer that knows no added tokens, so that a context that sp
 import json
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.normalizers import NFC
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from jevify.decide.plan import Tokens
@@ -19,6 +21,10 @@ from jevify.errors import InputError, UnsupportedModelError
 _SYSTEM, _USER, _ASSISTANT = "JEVIFYSYSTEMMARK", "JEVIFYUSERMARK", "JEVIFYASSISTANTMARK"
 # A prompt must not depend on the day; Llama 3 templates print this date unless told otherwise.
 _TEMPLATE_OPTIONS = {"enable_thinking": False, "date_string": "26 Jul 2024"}
+# Characters of a text that is worth a look before it is tokenized.
+_LONG = 65_536
+# NFC makes at most four characters one: a Greek letter and its three marks.
+_MOST_COMPOSED = 4
 _PROBE = ("Be brief.", "Hello, world!\nIt's 12:45 - naïve café, 100% fine?")
 
 _Piece = str | int
@@ -113,6 +119,18 @@ class ChatEncoder:
                     f"the text holds {character!r} (U+{ord(character):04X}), which {self._name} cannot read: "
                     "its vocabulary has no token for it; remove it"
                 )
+
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that `text` surely has, found without tokenizing it; 0 for what is quickly tokenized."""
+        if len(text) < _LONG or self._longest_token is None:
+            return 0
+        return len(text) // (_MOST_COMPOSED * self._longest_token)
+
+    @cached_property
+    def _longest_token(self) -> int | None:
+        """Bytes of the longest token of a byte-level vocabulary, whose tokens hold every byte; None for other ones."""
+        lossless = self._plain.normalizer is None or isinstance(self._plain.normalizer, NFC)
+        return max(map(len, self._plain.get_vocab())) if lossless and '"ByteLevel"' in self._plain.to_str() else None
 
     def word_starts(self, text: str) -> list[int]:
         """Where in `text` a pre-token begins with an ASCII character that is no space, ascending."""

@@ -98,6 +98,7 @@ class RequestCompiler:
         elif not _plainly_fine(context):
             context, _ = Request.parse({"context": context}, "decide").resolve(known.workflow)
         text = known.rubric.text(context) if known.rubric else ""
+        self._check_size(text or (context if isinstance(context, str) else ""))
         self._encoder.check_text(text)
         return Prepared(known, context, text)
 
@@ -139,6 +140,14 @@ class RequestCompiler:
             raise InputError(
                 f"the request has {len(workflow.questions)} questions, and the limit is {self._limits.questions}; "
                 "split it"
+            )
+
+    def _check_size(self, text: str) -> None:
+        """Refuse what is far too long before it is tokenized, which takes hundreds of times its memory."""
+        if self._encoder.least_tokens(text) > self._limits.question_tokens:
+            raise InputError(
+                f"the text is {len(text):,} characters long, which no {self._limits.question_tokens} tokens can hold; "
+                "shorten the context"
             )
 
     def _check_lengths(self, request: CompiledRequest) -> None:

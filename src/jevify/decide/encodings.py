@@ -80,6 +80,10 @@ class QuestionEncoder:
         """Raise InputError for a character that the vocabulary cannot express."""
         self._chat.check_text(text)
 
+    def least_tokens(self, text: str) -> int:
+        """See ChatEncoder."""
+        return self._chat.least_tokens(text)
+
     def encode_texts(self, texts: Sequence[str]) -> list[Tokens]:
         """Ids of plain texts that were checked."""
         return self._chat.encode_texts(texts)
