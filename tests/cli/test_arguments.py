@@ -253,6 +253,8 @@ LIGHT = [
     ("--context x --revision main", 2),
     ("--input none.json", 2),
     ("serve", 2),
+    ("batch --help", 0),
+    ("batch none.jsonl out.jsonl", 2),
     ("schema workflow", 0),
     ("models list", 0),
 ]

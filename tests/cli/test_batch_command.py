@@ -400,6 +400,27 @@ def test_a_second_ctrl_c_stops_at_once(engine, capsys):
 
 
 @posix
+def test_a_disk_that_takes_no_more_ends_the_run_and_it_can_be_gone_on_with(engine, capsys):
+    """A limit on the size of files does what a full disk does: a write takes a part, and the next one fails."""
+    import resource
+
+    save(100)
+    process = child(
+        0,
+        *("in.jsonl", "out.jsonl", "--batch-tokens", "9"),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000)),
+    )
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert b"jevify: out.jsonl: cannot be written (File too large): mend that and go on with --resume" in err
+    assert (Path("out.jsonl").stat().st_size, state()["row"]) == (5_000, 0)
+    assert run(capsys, "in.jsonl out.jsonl --resume")[0] == 0
+    assert rows() == list(range(1, 101))
+
+
+@posix
 def test_a_terminal_shows_rate_and_time_left(engine, tmp_path):
     from terminal import Terminal
 
