@@ -311,6 +311,24 @@ def test_many_names_the_request_at_fault_and_runs_none(engine):
         engine.decide_many(request for request in [(CONTEXT, QUESTIONS), ("", QUESTIONS)])
 
 
+def test_prepared_requests_decide_like_any_other(engine):
+    before = engine.counters()["decisions"]
+    prepared = [engine.prepare(CONTEXT, QUESTIONS), engine.prepare("Another text", {"late": QUESTIONS["late"]})]
+    assert engine.counters()["decisions"] == before
+    found = engine.decide_prepared(prepared)
+    wanted = engine.decide_many([(CONTEXT, QUESTIONS), ("Another text", {"late": QUESTIONS["late"]})])
+    assert [flat(one) for one in found] == [pytest.approx(flat(one), abs=1e-5) for one in wanted]
+    assert found[0]["metadata"]["mode"] == "parallel"
+    assert "prepare" not in found[0]["metadata"]["stages_ms"]
+    alone = engine.decide_prepared(prepared[:1], mode="independent")[0]
+    assert flat(alone) == flat(engine.decide(CONTEXT, QUESTIONS, mode="independent"))
+    with pytest.raises(InputError, match="no request"):
+        engine.decide_prepared([])
+    with pytest.raises(InputError, match="must not be empty") as caught:
+        engine.prepare("", QUESTIONS)
+    assert [place for place, _ in caught.value.problems] == [("context",)]
+
+
 @pytest.mark.parametrize("requests", [5, None, "text", {"context": CONTEXT}])
 def test_many_takes_pairs(engine, requests):
     with pytest.raises(InputError, match="requests must be a list of"):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from jevify.errors import JevifyError
+from jevify.serve import batcher as batcher_module
 from jevify.serve.batcher import Batcher, Late, Overloaded
 from jevify.serve.limits import ServeLimits
 from serving import ticket, until_async
@@ -341,6 +342,22 @@ def test_stopping_answers_what_was_taken_and_takes_no_more():
         assert await asyncio.gather(first, *others) == [1, 20, 30]
         with pytest.raises(RuntimeError, match="closed"):
             await ask(40)
+
+    run(engine, work)
+
+
+def test_stopping_does_not_wait_for_an_engine_that_nobody_waits_for(monkeypatch):
+    monkeypatch.setattr(batcher_module, "LAST_BATCH_SECONDS", 0.05)
+    engine = Counting()
+
+    async def work(batcher, ask):
+        engine.gate.clear()
+        with pytest.raises(Late):
+            await ask(20, seconds=0.05)
+        begun = time.monotonic()
+        await batcher.stop()
+        assert time.monotonic() - begun < 2
+        engine.gate.set()
 
     run(engine, work)
 

@@ -117,6 +117,17 @@ def test_a_body_that_never_ends_is_told_and_lets_the_others_through():
         assert status(slow.result()) == 408
 
 
+def test_over_the_limit_of_connections_requests_are_refused():
+    with server_of(connections=1) as (url, _):
+        host, port = url.removeprefix("http://").split(":")
+        assert httpx.post(url + ASK, json=body()).status_code == 200
+        with socket.create_connection((host, int(port))):
+            reply = httpx.post(url + ASK, json=body())
+            assert (reply.status_code, reply.json()["detail"]) == (503, "too many connections are open")
+            assert reply.headers["x-typesafe-request-id"].startswith("req_")
+            assert httpx.get(f"{url}/health/ready").status_code == 200
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model") / "tiny"

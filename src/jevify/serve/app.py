@@ -23,6 +23,14 @@ from jevify.serve.service import Service
 from jevify.serve.wire import ALIAS, Asked, answer, packed_tree, read_context, read_system_one
 
 PAGE = Path(__file__).with_name("page")
+# Pages run nothing from elsewhere, ask nobody else, and show inside no other page.
+_PAGE_HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+}
 _STAGES = ("read_ms", "prepare_ms", "queue_ms", "compute_ms", "total_ms")
 
 Result = TypeVar("Result")
@@ -95,11 +103,11 @@ class _Endpoints:
         return json_response(document())
 
     async def docs(self, request: Request) -> Response:
-        return HTMLResponse(docs_page())
+        return HTMLResponse(docs_page(), headers=_PAGE_HEADERS)
 
     async def page(self, request: Request) -> Response:
         index = PAGE / "index.html"
-        return FileResponse(index) if index.is_file() else RedirectResponse("/docs")
+        return FileResponse(index, headers=_PAGE_HEADERS) if index.is_file() else RedirectResponse("/docs")
 
     async def _ask(self, request: Request, read: Callable[[bytes], Asked]) -> Response:
         service, record = self._service, request.scope["jevify"]

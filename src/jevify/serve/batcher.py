@@ -20,6 +20,9 @@ from jevify.serve.waiting import Ticket, WaitingRoom
 # Told to a client while no rate has been measured, and the least that is ever told.
 UNKNOWN_RETRY_MS, LEAST_RETRY_MS = 1_000, 20
 
+# How long stopping waits for a batch whose callers have all left.
+LAST_BATCH_SECONDS = 2.0
+
 # The share of its time that a request may be expected to take: the rate falls when more is asked, and an answer that
 # comes too late was computed for nothing.
 DEADLINE_SHARE = 0.75
@@ -89,7 +92,7 @@ class Batcher:
         """The engine's counters as of its last batch; asking the engine itself would wait for its lock."""
         self._running_tokens = 0
         self._begun: float | None = None
-        self._failures = 0
+        self._failures = self._callers = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="jevify-engine", daemon=True)
 
@@ -99,10 +102,14 @@ class Batcher:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Take no more, and return when all that was taken is answered, or at once when the engine is wedged."""
+        """Take no more, and return when nobody waits for an answer.
+
+        A batch that runs for nobody gets a moment to end; a wedged engine would never.
+        """
         self.room.close()
-        while self._thread.is_alive() and not self.wedged:
+        while self._callers and self._thread.is_alive():
             await asyncio.sleep(0.01)
+        await asyncio.to_thread(self._thread.join, LAST_BATCH_SECONDS)
 
     @property
     def wedged(self) -> bool:
@@ -148,12 +155,14 @@ class Batcher:
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         ticket = Ticket(request, deadline, future, time.monotonic())
         self.room.add(ticket)
+        self._callers += 1
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await future
         except TimeoutError:
             raise Late from None
         finally:
+            self._callers -= 1
             self.room.drop(ticket)
 
     def _work(self) -> None:

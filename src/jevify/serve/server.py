@@ -88,12 +88,12 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                limit_concurrency=limits.connections,
                 # What was accepted has its answer, or its 503, by its deadline.
                 timeout_graceful_shutdown=(limits.body_ms + limits.deadline_ms) // 1000 + 5,
             )
         )
         self._service = service
+        service.connections = lambda: len(self.server_state.connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn.Server."""

@@ -33,6 +33,8 @@ class Service:
         self.since = datetime.now(UTC).date().isoformat()
         self.metrics = Metrics()
         self.draining = False
+        self.connections: Callable[[], int] = lambda: 0
+        """How many connections are open; whoever runs the sockets says it."""
         self._engine: DecisionEngine | None = None
         self._batcher: Batcher | None = None
         self._preparing = 0
@@ -40,6 +42,7 @@ class Service:
         self.metrics.gauge("jevify_ready", "1 while requests are taken", lambda: self.state == "ready")
         self.metrics.gauge("jevify_queue_requests", "Requests waiting", lambda: self._waiting()[0])
         self.metrics.gauge("jevify_queue_tokens", "Tokens waiting", lambda: self._waiting()[1])
+        self.metrics.gauge("jevify_connections", "Connections open", lambda: self.connections())
         self.metrics.engine(lambda: self._batcher.engine_counters if self._batcher else {})
 
     @property
@@ -92,6 +95,8 @@ class Service:
             raise too_much(529, "loading", "the model is loading", UNKNOWN_RETRY_MS)
         if batcher.wedged:
             raise too_much(503, "wedged", "the engine makes no progress", UNKNOWN_RETRY_MS)
+        if self.connections() > self.limits.connections:
+            raise too_much(503, "connections", "too many connections are open", UNKNOWN_RETRY_MS)
         try:
             batcher.check_room(0, deadline, self._preparing)
         except Overloaded as error:
