@@ -182,6 +182,30 @@ def test_an_interrupted_run_is_stored_as_such(folder: Path, capsys: pytest.Captu
     assert [len(row["samples_ms"]) for row in stored["cases"][0]["arms"]] == [1, 1]
 
 
+def test_an_interrupted_run_goes_on_in_its_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = SCENARIO.replace(
+        "questions = 4 }", "questions = 4 }, { prefix_tokens = 9, question_tokens = 20, questions = 2 }"
+    )
+    (folder / "benchmarks" / "two.toml").write_text(two)
+
+    def interrupt_second(executor: str, decision: dict[str, Any], log: Any) -> None:
+        if len(decision["answers"]) == 2:
+            raise KeyboardInterrupt
+
+    assert call("two", "--output", "run.json", meddle=interrupt_second) == 1
+    first = json.loads((folder / "run.json").read_text())
+    with pytest.raises(InputError, match="another scenario"):
+        call("small", "--output", "run.json", "--resume")
+    assert call("two", "--output", "run.json", "--resume") == 0
+    stored = json.loads((folder / "run.json").read_text())
+    assert not stored["interrupted"]
+    assert stored["cases"][0] == first["cases"][0]
+    assert [len(row["samples_ms"]) for row in stored["cases"][1]["arms"]] == [3, 3]
+    assert stored["command"] == "jevify bench two --output run.json"
+    with pytest.raises(InputError, match=r"none\.json: cannot be read"):
+        call("two", "--output", "none.json", "--resume")
+
+
 def test_scenarios_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--list") == 0
     assert capsys.readouterr().out == "small\ta small comparison\n"
@@ -195,6 +219,8 @@ def test_scenarios_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) 
         (["--list", "--repeats", "3"], "act on a run"),
         (["--show", "x.json", "--output", "y.json"], "act on a run"),
         (["small", "--force"], "--force acts on --output"),
+        (["small", "--resume"], "--resume goes on with the run in --output"),
+        (["small", "--resume", "--output", "x.json", "--force"], "--resume goes on with the run in --output"),
         (["small", "--repeats", "0"], "--repeats is 0; use a whole number from 1 to 10,000"),
         (["small", "--repeats", "10001"], "--repeats is 10001"),
         (["other"], "'other' is not in benchmarks/ .it has: small"),

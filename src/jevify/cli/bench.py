@@ -4,8 +4,8 @@ import argparse
 import dataclasses
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from jevify.cli.arguments import DTYPES, check_device, output_path, path, whole_
 from jevify.cli.decide import check_settings
 from jevify.cli.loading import load_engine
 from jevify.cli.output import printing
-from jevify.errors import InputError
+from jevify.errors import InputError, JevifyError
 from jevify.evidence.kinds.base import BOUNDS, ModelScenario, Scenario
 from jevify.evidence.scenario import FOLDER, find_scenario, load_scenario, scenario_files
 from jevify.evidence.store import check_output, read_result, write_json
@@ -36,6 +36,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     )
     parser.add_argument("--output", type=output_path, metavar="FILE", help="store the run as JSON")
     parser.add_argument("--force", action="store_true", help="replace the output file when it exists")
+    parser.add_argument("--resume", action="store_true", help="go on with the interrupted run in the output file")
     parser.add_argument(
         "--repeats", type=whole_number, metavar="N", help="timed rounds a case, instead of the scenario's"
     )
@@ -65,6 +66,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("--output and --repeats act on a run; give a SCENARIO with them")
     if args.force and args.output is None:
         raise InputError("--force acts on --output FILE; give both or neither")
+    if args.resume and (args.output is None or args.force):
+        raise InputError("--resume goes on with the run in --output FILE, which it does not replace: leave out --force")
     low, high = BOUNDS["repeats"]
     if args.repeats is not None and not low <= args.repeats <= (high or args.repeats):
         raise InputError(f"--repeats is {args.repeats}; use a whole number from {low} to {high:,}")
@@ -84,7 +87,7 @@ def _show_all(stored: list[Path]) -> int:
         if index:
             with printing():
                 print()
-        _print(result)
+        print_result(result)
     return 0
 
 
@@ -104,27 +107,65 @@ def _read(stored: Path) -> dict[str, Any]:
 
 def _bench(args: argparse.Namespace, load: Callable[[ModelScenario], Any] | None) -> int:
     scenario = load_scenario(find_scenario(args.scenario))
-    _check_scenario(scenario)
+    check_scenario(scenario)
+    stored = _read(args.output) if args.resume else None
     if args.output is not None:
-        check_output(args.output, replace=args.force)
+        check_output(args.output, replace=args.force or args.resume)
     if args.repeats is not None:
         scenario = dataclasses.replace(scenario, repeats=args.repeats)
+    return measure(
+        scenario, _command(args), args.output, replace=args.force or args.resume, load=load or _load, stored=stored
+    )
+
+
+def measure(
+    scenario: Scenario,
+    command: str,
+    output: Path | None,
+    *,
+    replace: bool,
+    load: Callable[[ModelScenario], Any],
+    stored: Mapping[str, Any] | None = None,
+) -> int:
+    """Run a scenario, or the rest of a stored run of it, store it and print its tables; the exit code as of `run`.
+
+    replace: whether a file at `output` may be replaced. The file is written after every case.
+    """
     # The model before torch, so that one that is not here is told at once.
-    engine = (load or _load)(scenario) if isinstance(scenario, ModelScenario) else None
+    engine = load(scenario) if isinstance(scenario, ModelScenario) else None
     from jevify.evidence.bench import failures, run_benchmark
 
+    written = replace
+
+    def store(result: dict[str, Any]) -> None:
+        nonlocal written
+        if output is not None:
+            write_json(output, result, replace=written)
+            written = True
+
+    def store_so_far(result: dict[str, Any]) -> None:
+        # What cannot be written now is told by the last write, and takes no measurement with it.
+        with suppress(JevifyError):
+            store(result)
+
     with _progress() as progress:
-        result = run_benchmark(scenario, command=_command(args), load=lambda scenario: engine, progress=progress)
+        result = run_benchmark(
+            scenario,
+            command=command,
+            load=lambda scenario: engine,
+            progress=progress,
+            store=store_so_far,
+            stored=stored,
+        )
     try:
-        if args.output is not None:
-            write_json(args.output, result, replace=args.force)
+        store(result)
     finally:
         # A full disk takes the file, not the table.
-        _print(result)
+        print_result(result)
     return 1 if result["interrupted"] or failures(result) else 0
 
 
-def _check_scenario(scenario: Scenario) -> None:
+def check_scenario(scenario: Scenario) -> None:
     """Refuse, before anything is loaded, what no device of the scenario can do."""
     try:
         check_device(scenario.device)
@@ -149,12 +190,12 @@ def _command(args: argparse.Namespace) -> str:
         words += ["--repeats", str(args.repeats)]
     if args.output is not None:
         words += ["--output", str(args.output)]
-    if args.force:
-        words.append("--force")
+    words += [flag for flag, given in (("--force", args.force), ("--resume", args.resume)) if given]
     return shlex.join(words)
 
 
-def _print(result: dict[str, Any]) -> None:
+def print_result(result: dict[str, Any]) -> None:
+    """Print a run: tables on a terminal, Markdown in a pipe."""
     from jevify.evidence.report import markdown, show
 
     console = Console()

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jevify.evidence.arm import ArmRun
+from jevify.errors import JevifyError
+from jevify.evidence.arm import ArmRun, plain
+from jevify.evidence.cold import cold_times
 from jevify.evidence.compare import Probabilities, probabilities
 from jevify.evidence.floor import Floor, floor_of, machine_of
 from jevify.evidence.kinds.base import Bench, Progress
@@ -39,7 +41,8 @@ class _Steps:
     @property
     def of_case(self) -> int:
         rounds = self.scenario.warmup + self.scenario.repeats
-        return (rounds + 1) * len(self.scenario.arms) + self.scenario.oracle_requests
+        cold = 1 if self.scenario.cold else 0
+        return (rounds + 1 + cold) * len(self.scenario.arms) + self.scenario.oracle_requests
 
     def advance(self, text: str) -> None:
         self.progress(self.done, self.of_case * len(self.scenario.cases), text)
@@ -76,6 +79,9 @@ class _Runner:
             if self._scenario.noise_floor and runs[0].error is None:
                 result["noise"] = noise_floor(runs[0], timed, len(judged), self._clock, self._scenario.seed)
             floor = self._floor(runs)
+            if self._scenario.cold:
+                result["cold"] = []
+                self._cold(case, requests[-1], result["cold"].append)
         except KeyboardInterrupt:
             self._bench.interrupted = True
         except Exception as error:
@@ -159,6 +165,18 @@ class _Runner:
             self._steps.advance(f"{case_name(asdict(case))} {run.arm.name} memory")
             with run.attempt("memory"):
                 run.measure_memory(request)
+
+    def _cold(self, case: TargetedCase, request: SizedRequest, keep: Callable[[dict[str, Any]], None]) -> None:
+        scenario = self._scenario
+        for arm in scenario.arms:
+            self._steps.advance(f"{case_name(asdict(case))} {arm.name} cold")
+            task = {"model": scenario.model, "device": scenario.device, "dtype": scenario.dtype, "rival": arm.rival}
+            try:
+                found = cold_times({**task, "settings": plain(arm.settings)}, request, scenario.cold)
+            except JevifyError as error:
+                keep({"name": arm.name, "error": str(error)})
+            else:
+                keep({"name": arm.name, **found})
 
     def _oracle(
         self, case: TargetedCase, baseline: ArmRun, requests: Sequence[SizedRequest]

@@ -43,7 +43,8 @@ class DecideScenario(ModelScenario):
     candidate, on one request. With `fresh_context` each round has a context of its own, so that nothing can
     be reused; without it all rounds share one. `oracle_requests` distinct requests of each case are also
     judged against the oracle. With `noise_floor` the baseline is compared with itself too. The targets of a case
-    are held against `target_arm`, the last candidate where it is empty.
+    are held against `target_arm`, the last candidate where it is empty. `cold` fresh processes for each arm of each
+    case load and decide with empty compile caches, and as many with those left by them.
     """
 
     cases: tuple[TargetedCase, ...]
@@ -52,6 +53,7 @@ class DecideScenario(ModelScenario):
     fresh_context: bool = True
     oracle_requests: int = 3
     noise_floor: bool = False
+    cold: int = 0
     target_arm: str = ""
 
     @property
@@ -68,7 +70,7 @@ class DecideScenario(ModelScenario):
 def parse(data: Mapping[str, Any], where: str) -> DecideScenario:
     """A scenario from plain data, under the path `where`. Raises InputError, naming the field."""
     values = check_common(DecideScenario, data, where)
-    check_numbers(data, {"oracle_requests": (0, 1_000)}, where)
+    check_numbers(data, {"oracle_requests": (0, 1_000), "cold": (0, 100)}, where)
     for name in ("fresh_context", "noise_floor"):
         if name in values:
             require_flag(values[name], f"{where}.{name}")

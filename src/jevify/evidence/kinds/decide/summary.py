@@ -103,6 +103,16 @@ def _quality(run: ArmRun, references: list[Probabilities] | str) -> dict[str, An
         return None
     try:
         found = [probabilities(decision) for decision in run.decisions[: len(references)]]
-        return asdict(compare(references, found))
+        return {**asdict(compare(references, found)), "differences": _differences(references, found)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _differences(references: Sequence[Probabilities], found: Sequence[Probabilities]) -> list[float]:
+    """The absolute difference of every probability, to three significant digits."""
+    return [
+        float(f"{abs(value - answers[question][label]):.2e}")
+        for reference, answers in zip(references, found, strict=True)
+        for question, labels in reference.items()
+        for label, value in labels.items()
+    ]

@@ -1,9 +1,11 @@
 """The tables of a decide run: times and quality of every arm, then targets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jevify.evidence.cold import TIMES
 from jevify.evidence.kinds.decide.summary import case_name as case_name
+from jevify.evidence.stats import median
 from jevify.evidence.table import UNKNOWN, Table, figure
 from jevify.evidence.target_table import target_tables
 
@@ -24,6 +26,7 @@ _HEADINGS = (
     "max |dp|",
     "median |dp|",
 )
+_COLD_HEADINGS = ("cold", "arm", "compile caches", "processes", "import ms", "load ms", "first ms", "second ms")
 _PARTS = (range(2, 7), range(7, 11), range(11, 14))
 
 
@@ -34,13 +37,29 @@ def terms(scenario: Mapping[str, Any]) -> str:
 
 
 def tables(result: Mapping[str, Any]) -> list[Table]:
-    """A row for each arm of each case; a row for each target where a case has them."""
+    """A row for each arm of each case; rows of cold starts and of targets where a case has them."""
     rows = [
         [case_name(case["case"]) if index == 0 else "", row["name"], *_cells(row)]
         for case in result["cases"]
         for index, row in enumerate(case.get("arms", []))
     ]
-    return [Table(_HEADINGS, rows, _PARTS), *target_tables(result["cases"], case_name)]
+    return [Table(_HEADINGS, rows, _PARTS), *target_tables(result["cases"], case_name), *_cold(result["cases"])]
+
+
+def _cold(cases: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Medians over the fresh processes of each arm, apart from the warm times."""
+    rows = []
+    for case in cases:
+        for index, row in enumerate(case.get("cold", [])):
+            name = case_name(case["case"]) if index == 0 else ""
+            if "error" in row:
+                rows.append([name, row["name"], "failed", *[UNKNOWN] * (len(_COLD_HEADINGS) - 3)])
+                continue
+            for caches in ("empty", "left"):
+                times = [figure(median([found[key] for found in row[caches]]), ".0f") for key in TIMES]
+                rows.append([name, row["name"], caches, str(len(row[caches])), *times])
+                name = ""
+    return [Table(_COLD_HEADINGS, rows)] if rows else []
 
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
