@@ -41,7 +41,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", SCENARIOS)
 def test_a_kind_runs_on_a_real_engine(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def profiled(run: Any) -> list[Kernel]:
+    def profiled(run: Any, device: str, trace: Any) -> list[Kernel]:
         run()
         return [Kernel("_attend", 1.0)]
 

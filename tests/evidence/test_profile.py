@@ -1,14 +1,16 @@
 """Kernels by name and by part of the model, beside the floor of the part."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fake_engine import FakeClock, FakeEngine, FakeModel
 from jevify.errors import InputError
 from jevify.evidence.bench import failures, run_benchmark
-from jevify.evidence.breakdown import Kernel, breakdown, group_floors, group_of
+from jevify.evidence.breakdown import Kernel, breakdown, group_floors, group_of, profiled
 from jevify.evidence.expected import RequestSize
 from jevify.evidence.floor import Machine
 from jevify.evidence.kinds.profile import run as kind
@@ -42,6 +44,13 @@ SCENARIO: dict[str, Any] = {
         ("_norm_rope", "rope"),
         ("_turn", "rope"),
         ("_silu_mul", "swiglu"),
+        ("aten::addmm", "products"),
+        ("aten::mm", "products"),
+        ("aten::bmm", "products"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention"),
+        ("aten::silu", "swiglu"),
+        ("aten::copy_", "copies"),
+        ("aten::mul", "other"),
         ("cutlass_80_simt_sgemm_32x128_8x5_tn_align1", "head"),
         ("Memcpy DtoD (Device -> Device)", "copies"),
         ("void at::native::vectorized_gather_kernel<16, int>", "copies"),
@@ -80,7 +89,7 @@ def test_floors_of_products_and_attention() -> None:
 
 
 def bench(monkeypatch: pytest.MonkeyPatch, fake: FakeModel, kernels: Any = None, **changes: Any) -> dict[str, Any]:
-    def profiled(run: Any) -> list[Kernel]:
+    def profiled(run: Any, device: str, trace: Path | None) -> list[Kernel]:
         run()
         return [Kernel("nvjet_a", 30.0), Kernel("_attend", 10.0)] * 2 if kernels is None else kernels
 
@@ -100,10 +109,18 @@ def test_each_case_is_profiled_in_each_way(monkeypatch: pytest.MonkeyPatch) -> N
     model = fake()
     result = bench(monkeypatch, model)
     assert failures(result) == []
-    assert [executor for executor, _ in model.log] == ["packed"] * 3 + ["forked"] * 3 + ["packed"] * 3 + ["forked"] * 3
+    assert [executor for executor, _ in model.log] == (["packed"] * 5 + ["forked"] * 5) * 2
+    # A warm-up, two timed decisions, two under the profiler; no context comes twice.
+    assert len({context for _, context in model.log[:5]}) == 5
     row = result["cases"][0]["arms"][0]
     assert (row["busy_us"], row["rows"], row["device_us"], row["floor_us"]) == (40.0, 130, None, None)
-    groups, kernels = tables(result)
+    stages, groups, kernels = tables(result)
+    assert stages.rows[:3] == [
+        ["N=4 P=50 Q=20, packed", "forward", "model", "2.00", "2.00", "66.7%"],
+        ["", "rest", "serving", "1.00", "1.00", "33.3%"],
+        ["", "total", "", "2.00", "2.00", "100.0%"],
+    ]
+    assert "N=4 P=50 Q=20, packed: dominant stage forward (model), 66.7% of 2.00 ms" in markdown(result)
     assert groups.rows[0] == ["N=4 P=50 Q=20, packed", "products", "1", "30.0", "75.0%", "-", "-"]
     assert kernels.rows[1] == ["", "_attend", "attention", "1", "10.0", "25.0%"]
     assert "N=4 P=50 Q=20, packed: kernels take 40 us" in markdown(result)
@@ -127,13 +144,56 @@ def test_the_device_stage_and_the_floor_stand_beside_the_kernels(monkeypatch: py
     )
 
 
+def test_without_the_profiler_the_stages_are_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(executor: str, decision: dict[str, Any], log: Any) -> None:
+        decision["metadata"]["optimizations"] = {
+            "cuda_graphs": False,
+            "fused_kernels": ["rope"],
+            "shared_attention_reason": "no Triton",
+            "fallbacks": {"cuda_graphs": "CUDA graphs need a CUDA device"},
+            "counters": {"forward_calls": 1},
+        }
+        decision["metadata"]["dtype"] = "bfloat16"
+        decision["metadata"]["stages_ms"] = {"prepare": 0.5, "forward": 0.5, "device": 0.4, "total": 1.5}
+
+    # 130 rows of the fake model: 22 us at 1e12 operations a second.
+    monkeypatch.setattr(kind, "machine_of", lambda device: Machine("tiny", 1e12, 1e12))
+    monkeypatch.setattr(kind, "profiled", lambda *_: pytest.fail("the profiler ran"))
+    model = fake(meddle=told)
+    scenario = parse_scenario({**SCENARIO, "kernels": False})
+    result = run_benchmark(scenario, command="x", load=lambda _: FakeEngine(model), clock=model.clock)
+    assert len(model.log) == 2 * 2 * 3
+    (stages,) = tables(result)
+    assert [row[1:] for row in stages.rows[:4]] == [
+        ["prepare", "serving", "0.50", "0.50", "33.3%"],
+        ["forward", "model", "0.50", "0.50", "33.3%"],
+        ["device", "model", "0.40", "0.40", "in forward"],
+        ["rest", "serving", "0.50", "0.50", "33.3%"],
+    ]
+    row = result["cases"][0]["arms"][0]
+    assert row["times_floor"] == pytest.approx(2.0 / (row["floor_us"] / 1e3), rel=1e-3)
+    text = markdown(result)
+    assert "x the floor of 0.02 ms" in text
+    assert "packed: active: cuda_graphs off, fused_kernels rope\n" in text
+    assert "packed: fallbacks: cuda_graphs: CUDA graphs need a CUDA device; shared_attention: no Triton\n" in text
+
+
+def test_the_profiler_sees_operators_on_a_cpu_and_leaves_a_trace(tmp_path: Path) -> None:
+    left, right = torch.ones(64, 64), torch.ones(64, 64)
+    kernels = profiled(lambda: torch.nn.functional.silu(left @ right), "cpu", tmp_path / "trace.json")
+    assert {"aten::mm", "aten::silu"} <= {kernel.name for kernel in kernels}
+    assert all(kernel.microseconds > 0 for kernel in kernels)
+    names = {event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    assert {"aten::mm", "aten::silu"} <= names
+
+
 def test_an_arm_without_kernels_or_proof_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     result = bench(monkeypatch, fake(), kernels=[], candidates=SCENARIO["candidates"][:1])
-    assert failures(result)[0] == "N=4 P=50 Q=20, packed: profile: the profiler saw nothing run on a GPU"
+    assert failures(result)[0] == "N=4 P=50 Q=20, packed: profile: the profiler saw nothing run on cpu"
     graphs = {"name": "graphs", "executor": "packed", "cuda_graphs": True}
     result = bench(monkeypatch, fake(), candidates=[graphs, SCENARIO["candidates"][1]])
     assert failures(result)[0] == (
-        "N=4 P=50 Q=20, graphs: profile: not what it says: 0 graphs were replayed in 2 timed decisions"
+        "N=4 P=50 Q=20, graphs: not what it says: 0 graphs were replayed in 2 timed decisions"
     )
     assert result["cases"][0]["arms"][1]["busy_us"] == 40.0
 
@@ -145,6 +205,8 @@ def test_an_arm_without_kernels_or_proof_fails_alone(monkeypatch: pytest.MonkeyP
         ("cases", [{"questions": 1}], r"scenario.cases\[0\].prefix_tokens: missing"),
         ("candidates", SCENARIO["candidates"][:1] * 2, r"candidates\[1\].name: 'packed' is taken"),
         ("rows", [1], "scenario.rows: unknown field"),
+        ("kernels", 1, "scenario.kernels: 1 is not true or false"),
+        ("trace", "t.json", "scenario.trace: one file holds the trace of one size in one way"),
     ],
 )
 def test_what_is_wrong_is_refused_with_its_path(field: str, value: Any, message: str) -> None:

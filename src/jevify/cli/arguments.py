@@ -21,6 +21,8 @@ COMMANDS = {
     "validate": "hold an engine against its oracle",
     "evidence": "plant faults and see that validation rejects them",
     "serve": "answer over HTTP",
+    "profile": "where the time of a decision goes",
+    "report": "draw stored runs as a page, and fill the tables of documents",
     "schema": "print the JSON Schema of a file that jevify reads",
 }
 """Subcommands and what they do; each is the module of that name."""
@@ -69,11 +71,16 @@ def parse_decide(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say which model answers and how, as a decision has them."""
+def add_engine_flags(parser: argparse.ArgumentParser, *, warmup: bool = True) -> None:
+    """Add the flags that say which model answers and how, as a decision has them; check them with `check_engine_flags`.
+
+    warmup: whether the command leaves it to its user to warm the engine up.
+    """
     _add_model(parser.add_argument_group("model"))
     _add_execution(parser.add_argument_group("execution"))
     _add_scoring(parser.add_argument_group("prompts and scores"))
+    if warmup:
+        _add_warmup(parser.add_argument_group("warm-up"))
 
 
 def check_engine_flags(args: argparse.Namespace) -> None:
@@ -245,6 +252,10 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--graph-keys", metavar="exact|bucketed", help=_default("graph_keys"))
     # Not click: an option there takes a fixed number of values.
     group.add_argument("--fused-kernels", nargs="+", metavar="KERNEL", help=f"any of {', '.join(KERNELS)}")
+    group.add_argument("--strict", action="store_const", const=True, help="an error instead of any fallback")
+
+
+def _add_warmup(group: argparse._ArgumentGroup) -> None:
     warmup = group.add_mutually_exclusive_group()
     warmup.add_argument(
         "--warmup", dest="warmup", action="store_const", const=True, help="run once before the first request"
@@ -256,7 +267,6 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
         const=False,
         help="do not (default: only with --interactive and batch)",
     )
-    group.add_argument("--strict", action="store_const", const=True, help="an error instead of any fallback")
 
 
 def _add_scoring(group: argparse._ArgumentGroup) -> None:

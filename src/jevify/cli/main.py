@@ -16,7 +16,6 @@ PLANNED = (
     "calibrate",
     "tune",
     "world",
-    "profile",
     "optimizations",
     "ledger",
 )

@@ -39,7 +39,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     parser.add_argument("--output", type=output_path, metavar="F", help="store the result as JSON")
     parser.add_argument("--force", action="store_true", help="replace the output file when it exists")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    add_engine_flags(parser)
+    add_engine_flags(parser, warmup=False)
     parser.set_defaults(run=run)
 
 
@@ -86,8 +86,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(args: argparse.Namespace) -> dict[str, Any]:
     check_engine_flags(args)
-    if args.warmup is not None:
-        raise SettingError("--warmup and --no-warmup have no effect on validate: it always warms the engine up")
     if args.force and args.output is None:
         raise InputError("--force acts on --output FILE; give both or neither")
     if args.rows is not None and args.rows < 1:

@@ -1,8 +1,9 @@
-"""Where the GPU time of a decision goes: its kernels by name and by the part of the model they are."""
+"""Where the device time of a decision goes: its kernels by name and by the part of the model they are."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jevify.evidence.expected import RequestSize
@@ -16,8 +17,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("rope", r"rope|_turn\b|rotary"),
     ("swiglu", r"silu|swiglu"),
     ("attention", r"_attend|flash|fmha|attention|softmax|^_merge$"),
-    ("products", r"gemm|nvjet|cutlass|splitK|split_k|gemv|matmul|product|skinny|linear"),
-    ("copies", r"[Mm]emcpy|[Mm]emset|copy|Copy|CatArray|index|gather|Index|fill|Fill"),
+    ("products", r"gemm|nvjet|cutlass|splitK|split_k|gemv|matmul|product|skinny|linear|\b(add|baddb|b)?mm$"),
+    ("copies", r"[Mm]emcpy|[Mm]emset|copy|Copy|CatArray|::cat$|index|gather|Index|fill|Fill"),
 )
 _DECIMALS = 3
 # Template names run to hundreds of characters.
@@ -26,7 +27,7 @@ _NAME = 120
 
 @dataclass(frozen=True)
 class Kernel:
-    """One run of a kernel, a copy or a fill on the GPU."""
+    """One run of a kernel, a copy or a fill on the GPU; on the CPU, of an operator, without those it calls."""
 
     name: str
     microseconds: float
@@ -37,28 +38,38 @@ def group_of(name: str) -> str:
     return next((group for group, pattern in _PATTERNS if re.search(pattern, name)), "other")
 
 
-def profiled(run: Callable[[], object]) -> list[Kernel]:
-    """What the GPU ran during `run`, in the order of its start; the kernels inside a replayed graph one by one.
+def profiled(run: Callable[[], object], device: str = "cuda", trace: Path | None = None) -> list[Kernel]:
+    """What ran on `device` during `run`, in the order of its start; the kernels inside a replayed graph one by one.
 
-    Needs a CUDA device; profiles nothing for a moment first, so that the tracer is up.
+    Profiles nothing for a moment first, so that the tracer is up. trace: a file for the chrome trace of the run.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile
 
+    cuda = device.startswith("cuda")
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+
     def traced(call: Callable[[], object]) -> Any:
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        with profile(activities=activities) as found:
             call()
-            torch.cuda.synchronize()
+            if cuda:
+                torch.cuda.synchronize()
         return found
 
-    traced(lambda: torch.zeros(1, device="cuda"))
+    traced(lambda: torch.zeros(1, device=device))
+    found = traced(run)
+    if trace is not None:
+        found.export_chrome_trace(str(trace))
+    kind = "CUDA" if cuda else "CPU"
     events = [
         event
-        for event in traced(run).events()
-        if event.device_type.name == "CUDA" and not getattr(event, "is_user_annotation", False)
+        for event in found.events()
+        if event.device_type.name == kind and not getattr(event, "is_user_annotation", False)
     ]
     events.sort(key=lambda event: event.time_range.start)
-    return [Kernel(event.name, float(event.time_range.elapsed_us())) for event in events]
+    if cuda:
+        return [Kernel(event.name, float(event.time_range.elapsed_us())) for event in events]
+    return [Kernel(event.name, float(event.self_cpu_time_total)) for event in events if event.self_cpu_time_total > 0]
 
 
 def breakdown(kernels: Sequence[Kernel], runs: int, floors: Mapping[str, float]) -> dict[str, Any]:

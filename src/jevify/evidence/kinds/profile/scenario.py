@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jevify.evidence.fields import tables
+from jevify.errors import InputError
+from jevify.evidence.fields import require_flag, require_text, tables
 from jevify.evidence.kinds.base import (
     Arm,
     Case,
@@ -18,10 +19,16 @@ from jevify.evidence.kinds.base import (
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileScenario(ModelScenario):
-    """`repeats` profiled decisions of each size in each way, after `warmup` others; each with a context of its own."""
+    """`repeats` decisions of each size in each way, after `warmup` others; each with a context of its own.
+
+    kernels: as many again run under the profiler, for a table of what they spend on the device. trace: a file for the
+    profiler's chrome trace, where there is one size and one way; empty for none.
+    """
 
     cases: tuple[Case, ...]
     candidates: tuple[Arm, ...]
+    kernels: bool = True
+    trace: str = ""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -41,4 +48,8 @@ def parse(data: Mapping[str, Any], where: str) -> ProfileScenario:
     values["candidates"] = parse_arms(values["candidates"], f"{where}.candidates")
     paths = [f"{where}.candidates[{index}]" for index in range(len(values["candidates"]))]
     require_different([arm.name for arm in values["candidates"]], paths)
+    require_flag(values.get("kernels", True), f"{where}.kernels")
+    require_text(values.get("trace", ""), f"{where}.trace", empty=True)
+    if values.get("trace") and len(values["cases"]) * len(values["candidates"]) > 1:
+        raise InputError(f"{where}.trace: one file holds the trace of one size in one way")
     return ProfileScenario(**values)
