@@ -1,5 +1,6 @@
 """A benchmark result for people: facts, tables and remarks, on a terminal or as Markdown."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -35,17 +36,27 @@ def facts(result: dict[str, Any]) -> list[str]:
     scenario, place = result["scenario"], result["environment"]
     commit = place["commit"] or f"unknown ({place['commit_unknown']})"
     packages = ", ".join(f"{name} {version}" for name, version in place["packages"].items() if version)
-    device = ", ".join(place["gpus"]) if _on_cuda(result) else f"{place['cpu']}, {place['threads']} threads"
     subject = scenario.get("model", "no model")
     note = scenario.get("note")
     return [
         f"{scenario['name']}: {subject}, dtype {scenario['dtype']}, device {scenario['device']}",
         *([note] if note else []),
-        f"{_kind(result).terms(scenario)}, seed {result['seed']}",
-        f"on {device}; {place['system']} {place['machine']}, Python {place['python']}, {packages}",
+        f"{terms(result)}, seed {result['seed']}",
+        f"on {device_of(result)}; {place['system']} {place['machine']}, Python {place['python']}, {packages}",
         f"commit {commit}{', with uncommitted changes' if place['dirty'] else ''}; {result['started']}",
         f"command: {result['command']}",
     ]
+
+
+def terms(result: Mapping[str, Any]) -> str:
+    """How the rounds ran."""
+    return str(_kind(result).terms(result["scenario"]))
+
+
+def device_of(result: Mapping[str, Any]) -> str:
+    """The GPU that was measured, or the processor."""
+    place = result["environment"]
+    return ", ".join(place["gpus"]) if _on_cuda(result) else f"{place['cpu']}, {place['threads']} threads"
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
@@ -62,10 +73,10 @@ def remarks(result: dict[str, Any]) -> list[str]:
     return found
 
 
-def _kind(result: dict[str, Any]) -> Any:
+def _kind(result: Mapping[str, Any]) -> Any:
     return part(result["kind"], "table")
 
 
-def _on_cuda(result: dict[str, Any]) -> bool:
+def _on_cuda(result: Mapping[str, Any]) -> bool:
     rows = [row for case in result["cases"] for row in case.get("arms", []) if "ran" in row]
     return any(str(row["ran"]["device"]).startswith("cuda") for row in rows)

@@ -1,0 +1,1 @@
+"""Plots of stored runs as SVG; drawing needs the extra `report`."""
