@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := $(VENV)/transformers-5.5.4
 
-.PHONY: help setup demo test test-oldest lint gpu-test bench bench-cuda evidence-mutate docs
+.PHONY: help setup demo test test-oldest lint gpu-test bench bench-cuda evidence-mutate evidence-demo docs
 .DEFAULT_GOAL := help
 
 help:
@@ -14,7 +14,8 @@ help:
 	@echo "make bench     run the CPU benchmark scenario"
 	@echo "make bench-cuda TOKENIZER=FOLDER  make the runs under evidence/ anew (needs CUDA)"
 	@echo "make evidence-mutate   plant every fault, and see that validation rejects it"
-	@echo "make docs      build the site into site/"
+	@echo "make docs      check the generated tables and build the site into site/"
+	@echo "make evidence-demo  profile, bench, validate, verdict and report on the embedded model, on a CPU"
 
 setup: $(READY)
 
@@ -62,8 +63,15 @@ bench-cuda: $(READY)
 	for name in $(CUDA_RUNS); do $(BIN)/jevify bench $$name --output evidence/$$name.json --force || exit 1; done
 	$(BIN)/python scripts/fit_memory.py outputs/qwen2.5-1.5b evidence/memory-4gib.json
 	$(BIN)/python scripts/tune_linear.py evidence/linear-products.json
+
 evidence-mutate: $(READY)
 	$(BIN)/jevify evidence mutate --output evidence/mutation-cpu.json --force
 
 docs: $(READY)
+	$(BIN)/jevify report --update-docs README.md docs/*.md --check
 	$(BIN)/mkdocs build --strict
+
+# Profile, bench, validate, verdict and report on the embedded model, in ten minutes on two cores.
+evidence-demo: $(READY)
+	$(BIN)/jevify models pull smollm2-135m
+	$(BIN)/python scripts/evidence_demo.py outputs/evidence-demo

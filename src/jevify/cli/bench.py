@@ -82,7 +82,7 @@ def _list() -> int:
 
 
 def _show_all(stored: list[Path]) -> int:
-    results = [_read(path) for path in stored]
+    results = [read_run(path) for path in stored]
     for index, result in enumerate(results):
         if index:
             with printing():
@@ -91,7 +91,7 @@ def _show_all(stored: list[Path]) -> int:
     return 0
 
 
-def _read(stored: Path) -> dict[str, Any]:
+def read_run(stored: Path) -> dict[str, Any]:
     """A stored run that can be printed. Raises InputError."""
     from jevify.evidence.report import markdown
 
@@ -108,7 +108,7 @@ def _read(stored: Path) -> dict[str, Any]:
 def _bench(args: argparse.Namespace, load: Callable[[ModelScenario], Any] | None) -> int:
     scenario = load_scenario(find_scenario(args.scenario))
     check_scenario(scenario)
-    stored = _read(args.output) if args.resume else None
+    stored = read_run(args.output) if args.resume else None
     if args.output is not None:
         check_output(args.output, replace=args.force or args.resume)
     if args.repeats is not None:

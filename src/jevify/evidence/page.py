@@ -29,8 +29,8 @@ def page(results: Sequence[dict[str, Any]]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-        f"<title>jevify: {escape(', '.join(names))}</title>\n<style>\n{_STYLE.read_text(encoding='utf-8')}</style></head>"
-        f"\n<body><main>\n{contents}{body}\n</main></body></html>\n"
+        f"<title>jevify: {escape(', '.join(names))}</title>\n"
+        f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style></head>\n<body><main>\n{contents}{body}\n</main></body></html>\n"
     )
 
 

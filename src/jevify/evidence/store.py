@@ -50,12 +50,16 @@ def check_output(path: Path, *, replace: bool = True, sources: Iterable[Path | i
 
 
 def write_json(path: Path, result: Mapping[str, Any], *, replace: bool = True) -> None:
-    """Write the result as JSON in one step: a reader sees the old file or the whole new one.
+    """Write the result as JSON; see `write_text`. Raises ValueError for what JSON cannot hold."""
+    write_text(path, json_text(result), replace=replace)
+
+
+def write_text(path: Path, text: str, *, replace: bool = True) -> None:
+    """Write the text in one step: a reader sees the old file or the whole new one.
 
     A symbolic link is followed, and an existing file keeps its mode. Raises InputError when there is a file and it
-    may not be replaced, JevifyError when it cannot be written, ValueError for what JSON cannot hold.
+    may not be replaced, JevifyError when it cannot be written.
     """
-    text = json_text(result)
     target = _target(path)
     temporary = target.with_name(f".jevify-{secrets.token_hex(8)}")
     try:

@@ -6,6 +6,7 @@ from typing import Any
 from jevify.evidence.kinds.decide.summary import case_name
 from jevify.evidence.plots import decide, others
 from jevify.evidence.plots.crossover import crossover
+from jevify.evidence.plots.style import drawing
 
 Drawing = tuple[str, Any]
 
@@ -16,7 +17,10 @@ def figures(result: Mapping[str, Any]) -> list[Drawing]:
     Raises JevifyError without matplotlib.
     """
     draw = _BY_KIND.get(result["kind"])
-    return [] if draw is None else draw(result)
+    if draw is None:
+        return []
+    with drawing():
+        return draw(result)
 
 
 def _decide(result: Mapping[str, Any]) -> list[Drawing]:

@@ -31,9 +31,12 @@ def crossover(case: Mapping[str, Any]) -> Any:
                     continue
                 x, y, ratio = prefixes.index(row["prefix"]), branches.index(row["branches"]), row[theirs] / row[ours]
                 color = LOSS_TO_WIN[bisect_right(_STEPS, ratio)]
-                frame = {"edgecolor": INK, "linewidth": 1.4} if ratio < 1 else {"edgecolor": SURFACE, "linewidth": 0.8}
-                axes.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=color, **frame))
-                axes.text(x, y, f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}", ha="center", va="center", fontsize=6)
+                edge, width = (INK, 1.4) if ratio < 1 else (SURFACE, 0.8)
+                corner = (x - 0.47, y - 0.47)
+                axes.add_patch(Rectangle(corner, 0.94, 0.94, facecolor=color, edgecolor=edge, linewidth=width))
+                axes.text(
+                    x, y, f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}", ha="center", va="center", fontsize=6
+                )
             axes.grid(visible=False)
             axes.set_xlim(-0.5, len(prefixes) - 0.5)
             axes.set_ylim(-0.5, len(branches) - 0.5)
@@ -48,4 +51,4 @@ def crossover(case: Mapping[str, Any]) -> Any:
 
 
 def _short(count: int) -> str:
-    return str(count) if count < 1_000 else f"{count / 1_000:g}k"
+    return str(count) if count < 1024 else f"{count / 1024:g}k"

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jevify.evidence.kinds.decide.summary import case_name
-from jevify.evidence.plots.rows import grouped
-from jevify.evidence.plots.style import GREY, INK, MUTED, SERIES, SURFACE, legend, new_figure
+from jevify.evidence.plots.rows import grouped, value_at_right
+from jevify.evidence.plots.style import GREY, INK, LIGHT, MIDDLE, MUTED, SERIES, SURFACE, legend, new_figure
 
 Case = Mapping[str, Any]
 _MIB = 2**20
@@ -14,8 +14,8 @@ _MIB = 2**20
 STAGES = {
     "prepare": SERIES[2],
     "pack": SERIES[1],
-    "prefill": SERIES[4],
-    "branches": SERIES[5],
+    "prefill": LIGHT,
+    "branches": MIDDLE,
     "forward": SERIES[0],
     "scoring": SERIES[3],
 }
@@ -73,13 +73,10 @@ def ratios(cases: Sequence[Case]) -> Any:
         row, ratio = entry.row, entry.row["ratio"]
         pairs = [slow / fast for slow, fast in zip(row["baseline"]["samples_ms"], row["samples_ms"], strict=True)]
         spread = [entry.y + (index % 3 - 1) * 0.18 for index in range(len(pairs))]
-        axes.scatter(pairs, spread, s=9, color=SERIES[0], alpha=0.45, linewidths=0)
+        axes.scatter(pairs, spread, s=13, color=SERIES[0], alpha=0.6, linewidths=0)
         axes.plot([ratio["low"], ratio["high"]], [entry.y] * 2, color=INK, linewidth=2.2, solid_capstyle="butt")
         axes.plot([ratio["median"]], [entry.y], marker="D", markersize=5, color=INK, markeredgecolor=SURFACE)
-        axes.annotate(
-            f"{ratio['median']:.2f}x", (1.0, entry.y), xycoords=("axes fraction", "data"), xytext=(6, 0),
-            textcoords="offset points", va="center", annotation_clip=False,
-        )  # fmt: skip
+        value_at_right(axes, entry, f"{ratio['median']:.2f}x")
     axes.axvline(1.0, color=MUTED, linewidth=1)
     axes.set_xscale("log")
     _plain_log_ticks(axes)
@@ -110,10 +107,7 @@ def stages(groups: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> Any:
             used[stage] = color
             axes.barh(entry.y, share, left=left, height=0.72, color=color, edgecolor=SURFACE, linewidth=0.8)
             left += share
-        axes.annotate(
-            f"{total:,.1f} ms", (1.0, entry.y), xycoords=("axes fraction", "data"), xytext=(6, 0),
-            textcoords="offset points", va="center", annotation_clip=False,
-        )  # fmt: skip
+        value_at_right(axes, entry, f"{total:,.1f} ms")
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of a decision, %; median of each stage, the whole at the right")
     shown = [stage for stage in (*STAGES, "rest") if stage in used]
@@ -161,11 +155,7 @@ def memory(cases: Sequence[Case]) -> Any:
         start = 0 if cuda else (found["resident_start"] or 0)
         axes.barh(entry.y, start / _MIB, height=0.72, color=GREY)
         axes.barh(entry.y, max(0, peak - start) / _MIB, left=start / _MIB, height=0.72, color=SERIES[0])
-        axes.annotate(
-            f"{peak / _MIB:,.0f}" + ("" if cuda else f" (+{max(0, peak - start) / _MIB:,.0f})"), (1.0, entry.y),
-            xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points", va="center",
-            annotation_clip=False,
-        )  # fmt: skip
+        value_at_right(axes, entry, f"{peak / _MIB:,.0f}" + ("" if cuda else f" (+{max(0, peak - start) / _MIB:,.0f})"))
     kind = "of the GPU's live tensors" if cuda else "resident; grey: held before the decision"
     axes.set_xlabel(f"peak memory during one decision, MiB, {kind}")
     return figure
@@ -174,5 +164,3 @@ def memory(cases: Sequence[Case]) -> Any:
 def _peak(row: Mapping[str, Any]) -> int:
     found = row.get("memory_bytes") or {}
     return int(found.get("cuda_peak") or found.get("resident_peak") or 0)
-
-

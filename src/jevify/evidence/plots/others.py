@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jevify.evidence.kinds.decide.summary import case_name
-from jevify.evidence.plots.rows import grouped
+from jevify.evidence.plots.rows import grouped, value_at_right
 from jevify.evidence.plots.style import GREY, INK, MUTED, SERIES, SURFACE, legend, new_figure
 
 Case = Mapping[str, Any]
@@ -24,11 +24,7 @@ def parts(cases: Sequence[Case]) -> Any:
     for entry in placed:
         row = entry.row
         axes.barh(entry.y, row["microseconds"] / 1e3, height=0.72, color=SERIES[0])
-        axes.annotate(
-            f"{row['microseconds'] / 1e3:,.2f} ms, {row['share']:.0%}", (1.0, entry.y),
-            xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points", va="center",
-            annotation_clip=False,
-        )  # fmt: skip
+        value_at_right(axes, entry, f"{row['microseconds'] / 1e3:,.2f} ms, {row['share']:.0%}")
         if row["floor_us"]:
             axes.plot([row["floor_us"] / 1e3] * 2, [entry.y - 0.45, entry.y + 0.45], color=INK, linewidth=2)
     axes.set_xlabel("device time of one decision, ms")
@@ -99,6 +95,9 @@ def bandwidth(cases: Sequence[Case]) -> Any:
             axes.plot(*zip(*sorted(line), strict=True), color=color, marker="o", markeredgecolor=SURFACE, label=way)
         axes.set_title(kernel)
         axes.set_xscale("log")
+        rows = sorted({at for line in found.values() for at, _ in line})
+        axes.set_xticks(rows, [f"{at}" if at < 1_000 else f"{at / 1_000:.1f}k" for at in rows])
+        axes.set_xticks([], minor=True)
         axes.set_xlabel("rows")
         axes.set_ylim(0, 100)
     grid[0][0].set_ylabel("share of bandwidth, %")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jevify.evidence.plots.style import INK, ROW, new_figure
+from jevify.evidence.plots.style import ROW, new_figure
 
 Row = Mapping[str, Any]
 _FRAME = 0.8
@@ -31,10 +31,17 @@ def grouped(groups: Sequence[tuple[str, Sequence[Row]]]) -> tuple[Any, Any, list
         y += 1.4
     figure, axes = new_figure(_FRAME + ROW * y)
     axes.set_ylim(y - 0.6, -0.7)
-    axes.set_yticks([entry.y for entry in placed], [str(entry.row["name"]) for entry in placed])
+    labels = names + [(entry.y, str(entry.row["name"])) for entry in placed]
+    axes.set_yticks([at for at, _ in labels], [label for _, label in labels])
+    for label in axes.get_yticklabels()[: len(names)]:
+        label.set_fontweight("bold")
     axes.grid(axis="y", visible=False)
-    for at, name in names:
-        axes.text(
-            0.0, at, name, transform=axes.get_yaxis_transform(), va="center", fontweight="bold", color=INK, clip_on=False
-        )
     return figure, axes, placed
+
+
+def value_at_right(axes: Any, entry: Placed, text: str) -> None:
+    """A figure of the row, right of the axes."""
+    axes.annotate(
+        text, (1.0, entry.y), xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points",
+        va="center", annotation_clip=False,
+    )  # fmt: skip

@@ -5,6 +5,8 @@ Figures are drawn in placeholder colors, which become CSS variables in the SVG.
 
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jevify.errors import JevifyError
@@ -20,6 +22,9 @@ SERIES = tuple(f"#0a000{index}" for index in range(1, 8))
 """Colors of series in the order of their use."""
 
 GREY = "#0b0001"
+LIGHT, MIDDLE = "#0b0002", "#0b0003"
+"""Neighbors of the first series' color, for parts of one thing."""
+
 LOSS_TO_WIN = tuple(f"#0c000{index}" for index in range(1, 8))
 """Colors from a large loss over parity to a large win."""
 
@@ -29,6 +34,8 @@ VARIABLES = {
     GRID: "grid",
     SURFACE: "surface",
     GREY: "grey",
+    LIGHT: "light",
+    MIDDLE: "middle",
     **{color: f"series-{index}" for index, color in enumerate(SERIES, start=1)},
     **{color: f"step-{index}" for index, color in enumerate(LOSS_TO_WIN, start=1)},
 }
@@ -66,25 +73,31 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
-    """A figure of the common width and `height` inches, and its axes. Raises JevifyError without matplotlib."""
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Around whatever draws: the common look. Raises JevifyError without matplotlib."""
     try:
         import matplotlib
-        from matplotlib import pyplot
     except ImportError:
         raise JevifyError("plots need matplotlib: pip install 'jevify[report]'") from None
     matplotlib.use("svg")
     with matplotlib.rc_context(_SETTINGS):
-        return pyplot.subplots(rows, columns, figsize=(WIDTH, height), layout="constrained", **options)
+        yield
+
+
+def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
+    """A figure of the common width and `height` inches, and its axes; inside `drawing`."""
+    from matplotlib import pyplot
+
+    return pyplot.subplots(rows, columns, figsize=(WIDTH, height), layout="constrained", **options)
 
 
 def svg(figure: Any, label: str, prefix: str) -> str:
-    """The figure as an <svg> element to put into a page, and closed; its ids begin with `prefix`, unique in the page."""
-    import matplotlib
+    """The figure, closed, as an <svg> element of a page; its ids begin with `prefix`, which is unique there."""
     from matplotlib import pyplot
 
     out = io.StringIO()
-    with matplotlib.rc_context(_SETTINGS):
+    with drawing():
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     pyplot.close(figure)
     text = out.getvalue()
@@ -103,6 +116,6 @@ def svg(figure: Any, label: str, prefix: str) -> str:
     return text.strip()
 
 
-def legend(figure: Any, handles: Any, labels: Any, columns: int) -> None:
+def legend(figure: Any, handles: Any, labels: Any, *, columns: int) -> None:
     """A legend above the axes, from the left."""
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=1.4, columnspacing=1.4)

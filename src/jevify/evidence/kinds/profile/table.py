@@ -16,7 +16,7 @@ _SHOWN = 12
 
 def terms(scenario: Mapping[str, Any]) -> str:
     """What was profiled."""
-    again = ", and as many under the profiler" if scenario.get("kernels", True) else ""
+    again = ", and as many under the profiler" if scenario.get("kernels") else ""
     return f"{scenario['repeats']} decisions after {scenario['warmup']} of warm-up{again}, fresh contexts"
 
 
