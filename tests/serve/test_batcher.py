@@ -10,6 +10,7 @@ from jevify.errors import JevifyError
 from jevify.serve import batcher as batcher_module
 from jevify.serve.batcher import Batcher, Late, Overloaded
 from jevify.serve.limits import ServeLimits
+from jevify.serve.rate import ServiceRate
 from serving import ticket, until_async
 
 pytestmark = pytest.mark.cpu
@@ -23,8 +24,11 @@ class Counting:
     """Answers a request by its number of tokens, so that a mixed-up answer shows.
 
     gate: held closed, batches wait in the engine. bad: tokens of requests that break every batch they are in. most: a
-    batch of more tokens is out of memory.
+    batch of more tokens is out of memory. look: called with every batch.
     """
+
+    def look(self):
+        pass
 
     def __init__(self, bad=(), most=10**9):
         self.bad, self.most = bad, most
@@ -34,6 +38,7 @@ class Counting:
 
     def decide_prepared(self, requests):
         sizes = [request.plan.tokens for request in requests]
+        self.look()
         self.batches.append(sizes)
         self.gate.wait(20)
         if sum(sizes) > self.most:
@@ -251,6 +256,18 @@ def test_a_full_queue_refuses_with_a_time_from_the_measured_rate(limits, reason)
     assert engine.batches == [[1], [20, 30]]
 
 
+def test_one_hiccup_is_no_trend():
+    rate = ServiceRate()
+    assert rate.seconds(100) is rate.tokens(1.0) is None
+    for seconds in (0.001, 5.0, 0.001, 0.001):
+        rate.observe(100, seconds)
+    assert rate.seconds(1_000) == pytest.approx(0.01)
+    assert rate.tokens(0.01) == pytest.approx(1_000)
+    for _ in range(9):
+        rate.observe(100, 1.0)
+    assert rate.seconds(1_000) == pytest.approx(10)
+
+
 def test_what_cannot_be_answered_in_time_is_refused_at_once():
     engine = Counting()
 
@@ -279,11 +296,27 @@ def test_the_batch_that_those_behind_may_fill_counts():
         batcher.rate.observe(1_000, 10.0)
         first = await held(engine, batcher, ask)
         with pytest.raises(Overloaded):
-            await ask(5, seconds=6)
+            await ask(5, seconds=3)
         engine.gate.set()
         assert await first == 1
 
     run(engine, work, batch_tokens=500)
+
+
+def test_a_slow_engine_makes_small_batches():
+    engine = Counting()
+
+    async def work(batcher, ask):
+        first = await held(engine, batcher, ask)
+        others = await waiting(batcher, *(ask(10) for _ in range(6)))
+        # 100 ms a token, and a quarter of 9 s for one batch: 22 tokens.
+        batcher.rate.observe(10, 1.0)
+        batcher.rate.observe = lambda tokens, seconds: None
+        engine.gate.set()
+        await asyncio.gather(first, *others)
+
+    run(engine, work)
+    assert engine.batches == [[1], [10, 10], [10, 10], [10, 10]]
 
 
 def test_an_engine_without_shared_passes_answers_one_by_one_the_small_first():
@@ -292,11 +325,14 @@ def test_an_engine_without_shared_passes_answers_one_by_one_the_small_first():
     async def work(batcher, ask):
         first = await held(engine, batcher, ask)
         others = await waiting(batcher, *(ask(n) for n in (40, 20, 30)))
+        engine.look = lambda: ahead.append(batcher._taken_tokens)
         engine.gate.set()
         assert await asyncio.gather(first, *others) == [1, 40, 20, 30]
 
+    ahead = []
     run(engine, work, together=False)
     assert engine.batches == [[1], [20], [30], [40]]
+    assert ahead == [90, 70, 40]  # What is taken from the queue and not answered yet still counts.
 
 
 def test_a_batch_that_does_not_end_is_wedged_until_it_does():
@@ -366,6 +402,7 @@ def test_a_small_request_behind_large_ones_goes_with_the_next_batch():
     engine = Counting()
 
     async def work(batcher, ask):
+        batcher.rate.observe = lambda tokens, seconds: None  # Else this machine's speed would say what fits.
         first = await held(engine, batcher, ask)
         large = await waiting(batcher, *(ask(7_000) for _ in range(5)))
         (small,) = await waiting(batcher, ask(100))

@@ -136,13 +136,13 @@ def checkpoint(tmp_path_factory):
     return folder
 
 
-def started(checkpoint, *flags):
-    """The server as a process, and its address once it is ready."""
+def started(checkpoint, *flags, ready=True):
+    """The server as a process, and its address once it is ready, or listens."""
     command = [sys.executable, "-m", "jevify", "serve", "--model", str(checkpoint), "--device", "cpu", "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(checkpoint.parent / "cache")}
     process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=environment)
     url = json.loads(process.stderr.readline())["url"]
-    until(lambda: httpx.get(f"{url}/health/ready").status_code == 200, seconds=60)
+    until(lambda: httpx.get(f"{url}/health/ready").status_code == 200 or not ready, seconds=60)
     return process, url
 
 
@@ -175,7 +175,7 @@ def test_sigterm_under_load_answers_what_was_accepted_and_exits_with_0(checkpoin
     try:
         for thread in threads:
             thread.start()
-        until(lambda: len(found) > 40)
+        until(lambda: sum(one == 200 for one, _ in found) > 20, seconds=60)
         process.send_signal(signal.SIGTERM)
         code, lines = finished(process)
     finally:
@@ -184,7 +184,8 @@ def test_sigterm_under_load_answers_what_was_accepted_and_exits_with_0(checkpoin
         for thread in threads:
             thread.join(20)
     assert code == 0
-    assert {one for one, _ in found} == {200, 503}
+    # On a slow machine the eight may be more than can be answered in time.
+    assert {200, 503} <= {one for one, _ in found} <= {200, 429, 503}
     assert all(own for _, own in found)
     assert failures == []
     events = [line["event"] for line in lines if line["event"] != "request"]
@@ -202,6 +203,14 @@ def test_sigterm_finishes_a_request_that_waits(checkpoint):
         assert finished(process)[0] == 0
         assert {reply.result().status_code for reply in replies} <= {200, 503}
         assert [reply.result().status_code for reply in replies].count(200) >= 1
+
+
+def test_sigterm_while_the_model_loads(checkpoint):
+    process, _ = started(checkpoint, "--drain-ms", "0", ready=False)
+    process.send_signal(signal.SIGTERM)
+    code, lines = finished(process)
+    assert code == 0
+    assert lines[-1]["event"] == "stopped"
 
 
 def test_a_model_that_cannot_load_ends_the_server(tmp_path):

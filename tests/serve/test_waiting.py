@@ -54,7 +54,7 @@ def test_a_batch_holds_the_oldest_and_stays_within_its_bounds(tokens, budget, mo
 
 
 def room():
-    return WaitingRoom(batch_tokens=100, batch_requests=10)
+    return WaitingRoom(batch_tokens=lambda: 100, batch_requests=10)
 
 
 def test_dropped_and_late_tickets_leave_without_running():

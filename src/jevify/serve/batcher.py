@@ -4,6 +4,7 @@ A lone request runs at once. What arrives while a batch runs waits, and goes tog
 """
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -26,6 +27,9 @@ LAST_BATCH_SECONDS = 2.0
 # The share of its time that a request may be expected to take: the rate falls when more is asked, and an answer that
 # comes too late was computed for nothing.
 DEADLINE_SHARE = 0.75
+
+# The share of the deadline that one batch may be expected to take, so that a slow engine makes small batches.
+BATCH_SHARE = 0.25
 
 # Runs without one success after which the engine counts as failing; one request that breaks alone is not enough.
 FAILING_AFTER = 8
@@ -86,11 +90,11 @@ class Batcher:
 
     def __init__(self, engine: Engine, limits: ServeLimits, observer: Observer, *, together: bool) -> None:
         self._engine, self._limits, self._observer, self._together = engine, limits, observer, together
-        self.room = WaitingRoom(batch_tokens=limits.batch_tokens, batch_requests=limits.batch_requests)
         self.rate = ServiceRate()
+        self.room = WaitingRoom(batch_tokens=self._batch_tokens, batch_requests=limits.batch_requests)
         self.engine_counters: Mapping[str, Any] = {}
         """The engine's counters as of its last batch; asking the engine itself would wait for its lock."""
-        self._running_tokens = 0
+        self._taken_tokens = 0
         self._begun: float | None = None
         self._failures = self._callers = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -133,16 +137,16 @@ class Batcher:
             raise Overloaded("queue_requests", self.retry_after_ms())
         if room.requests and room.tokens + tokens > limits.queue_tokens:
             raise Overloaded("queue_tokens", self.retry_after_ms())
-        ahead = room.tokens + self._running_tokens
+        ahead = room.tokens + self._taken_tokens
         # Its answer comes with the last of its batch, which those behind it may fill.
-        expected = self.rate.seconds(ahead + max(tokens, self._limits.batch_tokens if self._together else 0))
+        expected = self.rate.seconds(ahead + max(tokens, self._batch_tokens() if self._together else 0))
         # With nothing ahead it is tried: a rate measured on other requests may be wrong about it.
         if ahead and expected is not None and expected > DEADLINE_SHARE * (deadline - time.monotonic()):
             raise Overloaded("deadline", self.retry_after_ms())
 
     def retry_after_ms(self) -> int:
         """When to come again: the time in which the engine does half of what is waiting."""
-        wait = self.rate.seconds(self._running_tokens + self.room.tokens / 2)
+        wait = self.rate.seconds(self._taken_tokens + self.room.tokens / 2)
         return UNKNOWN_RETRY_MS if wait is None else max(LEAST_RETRY_MS, math.ceil(wait * 1e3))
 
     async def submit(self, request: CompiledRequest, deadline: float) -> Answered:
@@ -165,19 +169,28 @@ class Batcher:
             self._callers -= 1
             self.room.drop(ticket)
 
+    def _batch_tokens(self) -> int:
+        fit = self.rate.tokens(BATCH_SHARE * self._limits.deadline_ms / 1e3)
+        return self._limits.batch_tokens if fit is None else max(1, min(self._limits.batch_tokens, int(fit)))
+
     def _work(self) -> None:
         while (batch := self.room.take()) is not None:
+            self._taken_tokens = sum(ticket.tokens for ticket in batch)
             if self._together:
                 self._run(batch)
-                continue
-            for ticket in sorted(batch, key=lambda one: one.tokens):
-                if ticket.live:
-                    self._run([ticket])
+            else:
+                self._run_each(sorted(batch, key=lambda one: one.tokens))
+            self._taken_tokens = 0
+
+    def _run_each(self, batch: list[Ticket]) -> None:
+        for ticket in batch:
+            if ticket.live:
+                self._run([ticket])
+            self._taken_tokens -= ticket.tokens
 
     def _run(self, batch: list[Ticket]) -> None:
         tokens = sum(ticket.tokens for ticket in batch)
-        begun = time.monotonic()
-        self._running_tokens, self._begun = tokens, begun
+        self._begun = begun = time.monotonic()
         try:
             decisions = self._engine.decide_prepared([ticket.request for ticket in batch])
         except Exception as error:
@@ -199,16 +212,15 @@ class Batcher:
             self.engine_counters = self._engine.counters()
             return
         finally:
-            self._running_tokens, self._begun = 0, None
+            self._begun = None
         # Outside the handler, where the error no longer keeps the memory of the failed pass.
         if len(batch) > 1:
-            for ticket in batch:
-                if ticket.live:
-                    self._run([ticket])
+            self._run_each(batch)
 
     def _deliver(self, outcomes: list[tuple[Ticket, Answered | Exception]]) -> None:
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(_settle, outcomes)
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            self._loop.call_soon_threadsafe(_settle, outcomes)
 
 
 def _settle(outcomes: list[tuple[Ticket, Answered | Exception]]) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,10 +63,13 @@ def pick(waiting: Iterable[Ticket], *, tokens: int, requests: int) -> list[Ticke
 
 
 class WaitingRoom:
-    """The queue between the threads that bring requests and the one that runs them. Safe to use from any thread."""
+    """The queue between the threads that bring requests and the one that runs them. Safe to use from any thread.
 
-    def __init__(self, *, batch_tokens: int, batch_requests: int) -> None:
-        self._batch = {"tokens": batch_tokens, "requests": batch_requests}
+    batch_tokens: asked for every batch, since what fits depends on how fast the engine is.
+    """
+
+    def __init__(self, *, batch_tokens: Callable[[], int], batch_requests: int) -> None:
+        self._batch_tokens, self._batch_requests = batch_tokens, batch_requests
         # Insertion order is age, and any ticket can leave at once.
         self._waiting: dict[Ticket, None] = {}
         self._tokens = 0
@@ -108,7 +111,7 @@ class WaitingRoom:
                 for ticket in [one for one in self._waiting if not one.live]:
                     self._remove(ticket)
                 if self._waiting:
-                    batch = pick(self._waiting, **self._batch)
+                    batch = pick(self._waiting, tokens=self._batch_tokens(), requests=self._batch_requests)
                     for ticket in batch:
                         self._remove(ticket)
                     return batch
