@@ -332,7 +332,7 @@ def test_kills_at_any_moment_lose_and_repeat_nothing(engine):
         if attempt % 2:
             with open("out.jsonl", "ab") as file:
                 file.write(b'{"row": 999, "ans')
-    assert child(0, *words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == 0
+    assert child(0, *words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait(timeout=120) == 0
     assert rows() == [n for n in range(1, 601) if n % 10]
     assert rows("out.jsonl.rejects.jsonl") == list(range(10, 601, 10))
     assert [(row["id"], row["answers"]["late"]["noul"]) for row in found()] == [
@@ -347,7 +347,7 @@ def test_a_real_engine_goes_on_after_a_kill(engine, tmp_path):
     tiny.model("qwen2").save_pretrained(tmp_path / "tiny")
     tiny.tokenizer().save_pretrained(tmp_path / "tiny")
     save(1500)
-    words = ["--model", "./tiny", "--device", "cpu", "--batch-tokens", "500", "--no-warmup"]
+    words = ["--model", "./tiny", "--device", "cpu", "--batch-tokens", "500", "--no-warmup", "--local-files-only"]
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = child(None, "in.jsonl", "out.jsonl", *words, **options)
     wait_until(lambda: state()["row"] > 0, process)
@@ -355,11 +355,11 @@ def test_a_real_engine_goes_on_after_a_kill(engine, tmp_path):
     process.wait()
     stopped_at = state()["row"]
     assert 0 < stopped_at < 1500
-    assert child(None, "in.jsonl", "out.jsonl", *words, "--resume", **options).wait() == 0
+    assert child(None, "in.jsonl", "out.jsonl", *words, "--resume", **options).wait(timeout=300) == 0
     assert rows() == list(range(1, 1501))
     from jevify.engine import DecisionEngine
 
-    alone = DecisionEngine.from_pretrained(str(tmp_path / "tiny"), device="cpu")
+    alone = DecisionEngine.from_pretrained(str(tmp_path / "tiny"), device="cpu", local_files_only=True)
     for record in found()[:: max(1, stopped_at // 10)]:
         wanted = alone.decide(f"{record['row']} a b", LATE["questions"])["answers"]["late"]["noul"]
         assert record["answers"]["late"]["noul"] == pytest.approx(wanted, abs=1e-5)
