@@ -62,13 +62,6 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal; returns 0. Everything that needs no model is checked before one loads."""
-    try:
-        from jevify.serve.access import Access
-        from jevify.serve.limits import ServeLimits
-        from jevify.serve.server import serve
-    except ModuleNotFoundError as error:
-        raise SettingError(f"serve needs {error.name}, which is not here: pip install 'jevify[serve]'") from None
-
     check_engine_flags(args)
     if not 0 <= args.port <= 65_535:
         raise InputError(f"--port is {args.port}; use a number from 0 to 65535")
@@ -77,6 +70,13 @@ def run(args: argparse.Namespace) -> int:
         args.executor = "packed"
     settings = settings_of(args)
     most = check_settings(settings, args.device, args.model)
+    try:
+        from jevify.serve.access import Access
+        from jevify.serve.limits import ServeLimits
+        from jevify.serve.server import serve
+    except ModuleNotFoundError as error:
+        raise SettingError(f"serve needs {error.name}, which is not here: pip install 'jevify[serve]'") from None
+
     access = Access(_keys(args), args.host)
     workflows = read_workflows(args.workflow, most)
     given = {entry.name: getattr(args, entry.name, None) for entry in fields(ServeLimits)}
