@@ -189,33 +189,35 @@ class Batcher:
             self._taken_tokens -= ticket.tokens
 
     def _run(self, batch: list[Ticket]) -> None:
-        tokens = sum(ticket.tokens for ticket in batch)
         self._begun = begun = time.monotonic()
         try:
             decisions = self._engine.decide_prepared([ticket.request for ticket in batch])
         except Exception as error:
+            self._begun = None
             self._failures += 1
             self._observer.failed(error, len(batch))
             if len(batch) == 1:
                 self._deliver([(batch[0], error)])
+                return
         else:
-            self._failures = 0
-            seconds = time.monotonic() - begun
-            self.rate.observe(tokens, seconds)
-            self._deliver(
-                [
-                    (ticket, Answered(decision, begun - ticket.arrived, seconds, len(batch)))
-                    for ticket, decision in zip(batch, decisions, strict=True)
-                ]
-            )
-            self._observer.ran(len(batch), tokens, seconds)
-            self.engine_counters = self._engine.counters()
-            return
-        finally:
             self._begun = None
+            self._failures = 0
+            self._answer(batch, decisions, begun, time.monotonic() - begun)
+            return
         # Outside the handler, where the error no longer keeps the memory of the failed pass.
-        if len(batch) > 1:
-            self._run_each(batch)
+        self._run_each(batch)
+
+    def _answer(self, batch: list[Ticket], decisions: list[Decision], begun: float, seconds: float) -> None:
+        tokens = sum(ticket.tokens for ticket in batch)
+        self.rate.observe(tokens, seconds)
+        self._observer.ran(len(batch), tokens, seconds)
+        self.engine_counters = self._engine.counters()
+        self._deliver(
+            [
+                (ticket, Answered(decision, begun - ticket.arrived, seconds, len(batch)))
+                for ticket, decision in zip(batch, decisions, strict=True)
+            ]
+        )
 
     def _deliver(self, outcomes: list[tuple[Ticket, Answered | Exception]]) -> None:
         assert self._loop is not None
