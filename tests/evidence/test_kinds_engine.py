@@ -59,3 +59,13 @@ def test_a_kind_runs_on_a_real_engine(kind: str, monkeypatch: pytest.MonkeyPatch
     if kind == "decide":
         assert case["noise"]["quality"]["agreement"] == 1
         assert all(row["quality"]["largest_difference"] < 1e-4 for row in case["arms"])
+
+
+def test_a_profile_takes_questions_as_long_as_its_first_way_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = DecisionEngine(tiny.model("qwen2"), tiny.tokenizer(), name="tiny", max_question_tokens=100)
+    long = {**PACKED, "max_question_tokens": 2000, "answer_encoding": "letters"}
+    data = {"cases": [{**CASE, "prefix_tokens": 200}], "candidates": [long], "kernels": False}
+    scenario = parse_scenario({**COMMON, "kind": "profile", **data})
+    result = run_benchmark(scenario, command="x", load=lambda scenario: engine)
+    assert failures(result) == []
+    assert result["cases"][0]["requests"]["full_question_tokens"][1] > 100

@@ -102,7 +102,7 @@ def _missed(words: Sequence[str], folder: Path) -> list[str]:
                 met, short = met + reached, short + len(table.rows) - reached
     if not found:
         return [f"All {met} targets are met."]
-    return [f"Of {met + short} targets {met} are met. Missed:", "", *(f"- {line}" for line in found)]
+    return [f"{met} of {met + short} targets are met. Missed:", "", *(f"- {line}" for line in found)]
 
 
 def _short_of(table: Table) -> list[str]:
