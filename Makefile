@@ -15,7 +15,7 @@ help:
 	@echo "make bench-cuda TOKENIZER=FOLDER  make the runs under evidence/ anew (needs CUDA)"
 	@echo "make evidence-mutate   plant every fault, and see that validation rejects it"
 	@echo "make docs      check the generated tables and build the site into site/"
-	@echo "make evidence-demo  profile, bench, validate, verdict and report on the embedded model, on a CPU"
+	@echo "make evidence-demo  profile, bench, validate and report on the embedded model, on a CPU"
 
 setup: $(READY)
 
@@ -71,7 +71,7 @@ docs: $(READY)
 	$(BIN)/jevify report --update-docs README.md docs/*.md --check
 	$(BIN)/mkdocs build --strict
 
-# Profile, bench, validate, verdict and report on the embedded model, in ten minutes on two cores.
+# Profile, bench, validate and report on the embedded model, in ten minutes on two cores.
 evidence-demo: $(READY)
 	$(BIN)/jevify models pull smollm2-135m
 	$(BIN)/python scripts/evidence_demo.py outputs/evidence-demo
