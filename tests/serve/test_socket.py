@@ -154,7 +154,7 @@ def finished(process):
 
 def test_sigterm_under_load_answers_what_was_accepted_and_exits_with_0(checkpoint):
     process, url = started(checkpoint, "--drain-ms", "300")
-    stop, found, failures = threading.Event(), [], []
+    stop, found = threading.Event(), []
 
     def ask(n):
         with httpx.Client(timeout=20) as client:
@@ -164,9 +164,7 @@ def test_sigterm_under_load_answers_what_was_accepted_and_exits_with_0(checkpoin
                 try:
                     reply = client.post(url + ASK, json=body(questions=questions))
                 except (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError):
-                    # The port is closed, or was while the request was on its way: it was not accepted.
-                    failures.append(stop.is_set() or process.poll() is not None or time.monotonic())
-                    return
+                    return  # The port is closed, or was while the request was on its way: it was not accepted.
                 found.append((reply.status_code, reply.status_code != 200 or levels[0] in reply.text))
                 if reply.status_code == 503:
                     return
@@ -187,9 +185,9 @@ def test_sigterm_under_load_answers_what_was_accepted_and_exits_with_0(checkpoin
     # On a slow machine the eight may be more than can be answered in time.
     assert {200, 503} <= {one for one, _ in found} <= {200, 429, 503}
     assert all(own for _, own in found)
-    assert failures == []
     events = [line["event"] for line in lines if line["event"] != "request"]
     assert events[-2:] == ["draining", "stopped"]
+    # What was accepted has its answer: the log knows of no reply that did not arrive.
     logged = [line["status"] for line in lines if line["event"] == "request"]
     assert sorted(logged) == sorted(one for one, _ in found)
 

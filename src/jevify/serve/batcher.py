@@ -175,18 +175,18 @@ class Batcher:
 
     def _work(self) -> None:
         while (batch := self.room.take()) is not None:
-            self._taken_tokens = sum(ticket.tokens for ticket in batch)
+            self._taken_tokens = _tokens(batch)
             if self._together:
                 self._run(batch)
             else:
                 self._run_each(sorted(batch, key=lambda one: one.tokens))
-            self._taken_tokens = 0
 
     def _run_each(self, batch: list[Ticket]) -> None:
         for ticket in batch:
             if ticket.live:
                 self._run([ticket])
-            self._taken_tokens -= ticket.tokens
+            else:
+                self._taken_tokens -= ticket.tokens
 
     def _run(self, batch: list[Ticket]) -> None:
         self._begun = begun = time.monotonic()
@@ -208,7 +208,7 @@ class Batcher:
         self._run_each(batch)
 
     def _answer(self, batch: list[Ticket], decisions: list[Decision], begun: float, seconds: float) -> None:
-        tokens = sum(ticket.tokens for ticket in batch)
+        tokens = _tokens(batch)
         self.rate.observe(tokens, seconds)
         self._observer.ran(len(batch), tokens, seconds)
         self.engine_counters = self._engine.counters()
@@ -221,8 +221,14 @@ class Batcher:
 
     def _deliver(self, outcomes: list[tuple[Ticket, Answered | Exception]]) -> None:
         assert self._loop is not None
+        # Before the answers go out: who asks again at once must not find himself ahead.
+        self._taken_tokens -= _tokens([ticket for ticket, _ in outcomes])
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
             self._loop.call_soon_threadsafe(_settle, outcomes)
+
+
+def _tokens(batch: list[Ticket]) -> int:
+    return sum(ticket.tokens for ticket in batch)
 
 
 def _settle(outcomes: list[tuple[Ticket, Answered | Exception]]) -> None:
