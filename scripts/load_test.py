@@ -310,8 +310,8 @@ async def measure(server: Server, requests: Requests, args: argparse.Namespace) 
     return found
 
 
-def engine_alone(requests: Requests, flags: list[str], seconds: float) -> dict[str, Any]:
-    """Requests a second of `decide_many` of 64, and the median milliseconds of a lone `decide`, with the same flags."""
+def engine_alone(requests: Requests, flags: list[str], seconds: float, together: int) -> dict[str, Any]:
+    """Requests a second of `decide_many` of `together`, and the median milliseconds of a lone `decide`, same flags."""
     from jevify.cli.arguments import Parser
     from jevify.cli.decide import settings_of
     from jevify.cli.serve import add_parser
@@ -324,7 +324,7 @@ def engine_alone(requests: Requests, flags: list[str], seconds: float) -> dict[s
         args.executor = "packed"
     engine = DecisionEngine.from_pretrained(args.model, device=args.device, dtype=args.dtype, **settings_of(args))
     asked = [(text, requests.rubrics[index % MARKERS]) for index, text in enumerate(requests.texts)]
-    batch = [asked[index % len(asked)] for index in range(64)]
+    batch = [asked[index % len(asked)] for index in range(together)]
     engine.decide_many(batch)
     rounds, begun = 0, time.monotonic()
     while rounds == 0 or time.monotonic() - begun < seconds:
@@ -337,7 +337,7 @@ def engine_alone(requests: Requests, flags: list[str], seconds: float) -> dict[s
         start = time.monotonic()
         engine.decide(*asked[len(alone) % len(asked)])
         alone.append((time.monotonic() - start) * 1e3)
-    return {"decide_many_per_second": rate, "decide_p50_ms": statistics.median(alone)}
+    return {"together": together, "decide_many_per_second": rate, "decide_p50_ms": statistics.median(alone)}
 
 
 def main() -> int:
@@ -370,7 +370,7 @@ def main() -> int:
         "phases": phases,
         "exit_code": code,
         "log_lines": dict(server.events),
-        "engine_alone": engine_alone(requests, args.flags, args.seconds),
+        "engine_alone": engine_alone(requests, args.flags, args.seconds, max(args.clients)),
     }
     write_json(args.output, result)
     print("engine alone", json.dumps(result["engine_alone"]))
