@@ -265,7 +265,7 @@ def _add_warmup(group: argparse._ArgumentGroup) -> None:
         dest="warmup",
         action="store_const",
         const=False,
-        help="do not (default: only with --interactive and batch)",
+        help="do not (default: only with --interactive, batch and serve)",
     )
 
 

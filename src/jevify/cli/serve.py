@@ -13,6 +13,7 @@ from jevify.decide.jsontext import read_text
 from jevify.decide.settings import DecideSettings
 from jevify.decide.workflow import Workflow
 from jevify.errors import InputError, SettingError
+from jevify.serve.limits import ServeLimits
 
 if TYPE_CHECKING:
     from jevify.engine import DecisionEngine
@@ -52,7 +53,8 @@ def add_parser(subparsers: "Subparsers") -> None:
     keys.add_argument("--api-key", metavar="K", help="what clients must send; other users of this machine can see it")
     keys.add_argument("--api-key-file", type=path, metavar="F", help="a file with one key a line")
     for flag, text in _LIMITS.items():
-        group.add_argument(flag, type=whole_number, metavar="N", help=text)
+        default = getattr(ServeLimits, flag.removeprefix("--").replace("-", "_"))
+        group.add_argument(flag, type=whole_number, metavar="N", help=f"{text} (default: {default})")
     for flag, field in (("--max-questions", "max_questions"), ("--max-question-tokens", "max_question_tokens")):
         text = f"of one request (default: {getattr(DecideSettings, field)})"
         group.add_argument(flag, type=whole_number, metavar="N", help=text)
@@ -72,7 +74,6 @@ def run(args: argparse.Namespace) -> int:
     most = check_settings(settings, args.device, args.model)
     try:
         from jevify.serve.access import Access
-        from jevify.serve.limits import ServeLimits
         from jevify.serve.server import serve
     except ModuleNotFoundError as error:
         raise SettingError(f"serve needs {error.name}, which is not here: pip install 'jevify[serve]'") from None
