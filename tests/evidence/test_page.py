@@ -1,9 +1,6 @@
 """The HTML page: what is on it, that it is well formed, and that it needs nothing from elsewhere."""
 
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -157,15 +154,3 @@ def test_a_failed_run_still_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(tree.iter(f"{SVG}svg"))
     assert "FAILED N=4 P=50 Q=20, packed: no <memory>" in words(tree)
     assert "Interrupted" in words(tree)
-
-
-@pytest.mark.manual
-def test_a_browser_draws_the_page(tmp_path: Path) -> None:
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("there is no Chromium")
-    (tmp_path / "page.html").write_text(page([json.loads((EVIDENCE / "decide-cuda.json").read_text())]))
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1060,1800"]
-    shot = tmp_path / "page.png"
-    subprocess.run([*command, f"--screenshot={shot}", (tmp_path / "page.html").as_uri()], check=True, timeout=120)
-    assert shot.stat().st_size > 50_000
