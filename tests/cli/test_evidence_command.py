@@ -43,7 +43,7 @@ def test_the_list_names_every_fault(capsys):
         (["evidence", "mutate", "--gates", "absent.toml"], "absent.toml: cannot be read"),
         (["validate", "decide", "--tiny", "--executor", "packed"], "--tiny loads no model"),
         (["validate", "decide", "--tiny", "--rows", "3"], "--tiny loads no model"),
-        (["validate", "decide", "--warmup"], "have no effect on validate"),
+        (["validate", "decide", "--warmup"], "unrecognized arguments: --warmup"),
         (["validate", "decide", "--rows", "0"], "--rows is 0"),
         (["validate", "decide", "--adapter", "x"], "--adapter is not in this version"),
         (["validate", "decide", "--executor", "packed", "--attention", "eager"], "no effect on the packed executor"),

@@ -55,7 +55,7 @@ def test_a_large_request_finds_room() -> None:
         (["decide", "--repeats", "0"], InputError, r"profile\.repeats: 0 is not a whole number from 1 to 10,000"),
         (["decide", "--questions", "0"], InputError, r"profile\.questions: 0 is not"),
         (["decide", "--force"], InputError, "--force acts on --output and --trace"),
-        (["decide", "--warmup"], SettingError, "have no effect on profile"),
+        (["decide", "--warmup"], InputError, "unrecognized arguments: --warmup"),
         (["decide", "--mode", "independent", "--executor", "packed"], SettingError, "contradicts"),
         (["decide", "--executor", "packed", "--branch-batch-size", "2"], SettingError, "no effect on the packed"),
         (["decide", "--device", "tpu"], SettingError, "--device is 'tpu'"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 import tiny
 from jevify.decide.chat import ChatEncoder
@@ -149,7 +150,7 @@ def test_a_character_without_a_token_is_refused_not_dropped():
     tokenizer = tiny.tokenizer()
     description = json.loads(tokenizer.backend_tokenizer.to_str())
     del description["model"]["vocab"]["\u0104"]  # how byte 0x04 is written in a byte-level vocabulary
-    lacking = tiny.PreTrainedTokenizerFast(
+    lacking = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(json.dumps(description)), eos_token="<|im_end|>"
     )
     lacking.chat_template = tiny.CHATML

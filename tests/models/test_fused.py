@@ -17,7 +17,7 @@ pytestmark = [
 CHOICES = [*((name,) for name in MODULE_KERNELS), ("rmsnorm", "residual_norm"), MODULE_KERNELS]
 IDS = torch.randint(0, 700, (3, 9), generator=torch.Generator().manual_seed(1))
 # Norms of the three layers and the last one; two more a layer for the heads of qwen3.
-NORMS = {"llama": 7, "llama-biased": 7, "qwen2": 7, "qwen3": 13}
+NORMS = {"llama": 7, "llama-biased": 7, "llama-yarn": 7, "qwen2": 7, "qwen3": 13}
 
 
 @torch.no_grad()

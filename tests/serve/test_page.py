@@ -168,7 +168,7 @@ def test_form_and_json_are_one_rubric_and_errors_keep_what_was_typed(page):
 
 def test_a_stored_rubric_is_taken_over(page):
     page.select_option("#stored", "refund rubric")
-    page.wait_for_function("document.querySelectorAll('.question').length === 1")
+    page.locator(".question").nth(1).wait_for(state="detached")
     assert page.locator(".name").input_value() == "refund"
     assert page.get_by_label("Instructions").input_value() == "Money back?"
 
