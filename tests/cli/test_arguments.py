@@ -256,6 +256,8 @@ LIGHT = [
     ("serve --port 70000", 2),
     ("batch --help", 0),
     ("batch none.jsonl out.jsonl", 2),
+    ("serve --host 0.0.0.0", 2),
+    ("serve --workflow none.json", 2),
     ("schema workflow", 0),
     ("models list", 0),
 ]

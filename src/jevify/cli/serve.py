@@ -1,6 +1,8 @@
 """`jevify serve`: decisions over HTTP."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jevify.cli.arguments import add_engine_flags, check_engine_flags, path, whole_number
 from jevify.cli.decide import check_settings, settings_of
-from jevify.cli.loading import load_engine
+from jevify.cli.loading import holding_interrupts, load_engine
 from jevify.decide.jsontext import read_text
 from jevify.decide.settings import DecideSettings
 from jevify.decide.workflow import Workflow
@@ -72,17 +74,16 @@ def run(args: argparse.Namespace) -> int:
         args.executor = "packed"
     settings = settings_of(args)
     most = check_settings(settings, args.device, args.model)
-    try:
+    with _extra():
         from jevify.serve.access import Access
-        from jevify.serve.server import serve
-    except ModuleNotFoundError as error:
-        raise SettingError(f"serve needs {error.name}, which is not here: pip install 'jevify[serve]'") from None
 
     access = Access(_keys(args), args.host)
     workflows = read_workflows(args.workflow, most)
     given = {entry.name: getattr(args, entry.name, None) for entry in fields(ServeLimits)}
     budget = {"batch_tokens": settings.get("token_budget", DecideSettings.token_budget)}
     limits = ServeLimits(**budget, **{name: value for name, value in given.items() if value is not None})
+    with _extra(), holding_interrupts():
+        from jevify.serve.server import serve  # Imports torch.
     serve(
         partial(_load, args, settings, workflows),
         model=args.model,
@@ -121,6 +122,15 @@ def read_workflows(places: list[Path], most_questions: int) -> dict[str, Workflo
             )
         workflows[file.stem] = workflow
     return workflows
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """Around imports of what comes with the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SettingError(f"serve needs {error.name}, which is not here: pip install 'jevify[serve]'") from None
 
 
 def _keys(args: argparse.Namespace) -> list[str]:
