@@ -63,11 +63,16 @@ class Watching:
 
 
 def run(engine, work, *, together=True, **limits):
-    """`await work(batcher, ask)` with `ask(tokens)` giving the answer; the observer."""
+    """`await work(batcher, ask)` with `ask(tokens)` giving the answer; the observer.
+
+    The rate is what a test says with `batcher.measured`.
+    """
     watching = Watching()
 
     async def main():
         batcher = Batcher(engine, ServeLimits(**limits), watching, together=together)
+        # Else the speed of this machine would say what fits into a batch.
+        batcher.measured, batcher.rate.observe = batcher.rate.observe, lambda tokens, seconds: None
         batcher.start()
 
         async def ask(tokens, seconds=20.0):
@@ -244,7 +249,7 @@ def test_a_full_queue_refuses_with_a_time_from_the_measured_rate(limits, reason)
         with pytest.raises(Overloaded) as refused:
             await ask(20)
         assert (refused.value.reason, refused.value.retry_after_ms) == (reason, 1_000)
-        batcher.rate.observe(1_000, 10.0)
+        batcher.measured(1_000, 10.0)
         with pytest.raises(Overloaded) as refused:
             await ask(20)
         # 10 ms a token, for the one that runs and half of the 50 that wait.
@@ -272,7 +277,7 @@ def test_what_cannot_be_answered_in_time_is_refused_at_once():
     engine = Counting()
 
     async def work(batcher, ask):
-        batcher.rate.observe(1_000, 10.0)
+        batcher.measured(1_000, 10.0)
         first = await held(engine, batcher, ask)
         # 10 ms a token: 5 s, and a deadline that leaves a quarter more is not enough.
         for seconds in (3, 6.5):
@@ -283,7 +288,7 @@ def test_what_cannot_be_answered_in_time_is_refused_at_once():
         engine.gate.set()
         assert await asyncio.gather(first, *others) == [1, 500]
         # With nothing ahead of it even a long one is tried.
-        batcher.rate.observe(1, 10.0)
+        batcher.measured(1, 10.0)
         assert await ask(500, seconds=3) == 500
 
     run(engine, work, batch_tokens=100)
@@ -293,7 +298,7 @@ def test_the_batch_that_those_behind_may_fill_counts():
     engine = Counting()
 
     async def work(batcher, ask):
-        batcher.rate.observe(1_000, 10.0)
+        batcher.measured(1_000, 10.0)
         first = await held(engine, batcher, ask)
         with pytest.raises(Overloaded):
             await ask(5, seconds=3)
@@ -310,8 +315,7 @@ def test_a_slow_engine_makes_small_batches():
         first = await held(engine, batcher, ask)
         others = await waiting(batcher, *(ask(10) for _ in range(6)))
         # 100 ms a token, and a quarter of 9 s for one batch: 22 tokens.
-        batcher.rate.observe(10, 1.0)
-        batcher.rate.observe = lambda tokens, seconds: None
+        batcher.measured(10, 1.0)
         engine.gate.set()
         await asyncio.gather(first, *others)
 
@@ -402,7 +406,6 @@ def test_a_small_request_behind_large_ones_goes_with_the_next_batch():
     engine = Counting()
 
     async def work(batcher, ask):
-        batcher.rate.observe = lambda tokens, seconds: None  # Else this machine's speed would say what fits.
         first = await held(engine, batcher, ask)
         large = await waiting(batcher, *(ask(7_000) for _ in range(5)))
         (small,) = await waiting(batcher, ask(100))
