@@ -9,9 +9,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast
 
 import tiny
-from jevify import Choice, Noul, Score, Workflow
+from jevify import Choice, Noul, Score
 from jevify.decide.chat import ChatEncoder
-from jevify.decide.compile import CACHED_WORKFLOWS, Limits, RequestCompiler
+from jevify.decide.compile import Limits, RequestCompiler
 from jevify.decide.encodings import QuestionEncoder
 from jevify.decide.plan import share_prefix
 from jevify.decide.prompts import LAYOUTS, QuestionText
@@ -163,35 +163,6 @@ def test_a_tokenizer_without_a_place_to_cut_renders_in_full():
         request = compiler.compile(context, QUESTIONS)
         assert not request.compiled
         assert request.plan == full(encoder, context, QUESTIONS)
-
-
-def test_equal_questions_are_compiled_once_and_others_never_mistaken_for_them(tokenizers_by_name, monkeypatch):
-    from jevify.decide import compile as module
-
-    made = []
-    original = module.compile_rubric
-    monkeypatch.setattr(module, "compile_rubric", lambda *given: made.append(given) or original(*given))
-    compiler = RequestCompiler(encoder_of(tokenizers_by_name["tiny"]), LIMITS)
-
-    def plain(kind="noul"):
-        return {"late": {"type": kind, "instructions": "Is it late?"}}
-
-    workflow = Workflow(questions=QUESTIONS)
-    for _ in range(2):
-        compiler.compile("A text.", plain())
-        compiler.compile("A text.", workflow)
-        compiler.compile("A text.", dict(QUESTIONS))
-    # The workflow holds the very questions of the mapping.
-    assert len(made) == 2
-    with pytest.raises(InputError, match="type"):
-        compiler.compile("A text.", plain("nul"))
-    with pytest.raises(InputError):
-        compiler.compile("A text.", {1: {"type": "noul", "instructions": "Is it late?"}})
-    different = compiler.compile("A text.", {"late": {"type": "noul", "instructions": "Is it later?"}})
-    assert different.plan != compiler.compile("A text.", plain()).plan
-    for number in range(CACHED_WORKFLOWS + 5):
-        compiler.compile("A text.", {"late": {"type": "noul", "instructions": f"Is it {number}?"}})
-    assert len(compiler._known) == CACHED_WORKFLOWS
 
 
 @pytest.mark.parametrize("context", ["", "   ", None, 7, {}, [], "half \ud800 a pair", {"a": float("nan")}])

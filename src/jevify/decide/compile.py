@@ -48,9 +48,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Known:
-    """A workflow that was checked, and its compiled form; `given` keeps alive what its key names by identity."""
+    """A workflow that was checked, and its compiled form. It shares nothing with the caller, who may change a list."""
 
-    given: Any
     workflow: Workflow
     rubric: Rubric | None
 
@@ -93,8 +92,7 @@ class RequestCompiler:
             asked = questions if isinstance(questions, Workflow) else Workflow.parse({"questions": questions}, "decide")
             context, workflow = Request.parse({"context": context}, "decide").resolve(asked)
             self._check_number(workflow)
-            known = Known(questions, workflow, compile_rubric(self._encoder, workflow.questions))
-            self._keep(key, known)
+            known = self._learn(_content(workflow.questions) if key is None else key, workflow)
         elif not _plainly_fine(context):
             context, _ = Request.parse({"context": context}, "decide").resolve(known.workflow)
         text = known.rubric.text(context) if known.rubric else ""
@@ -122,13 +120,21 @@ class RequestCompiler:
                 self._known.move_to_end(key)
             return self._known.get(key)
 
-    def _keep(self, key: Hashable | None, known: Known) -> None:
-        if key is None:
-            return
+    def _learn(self, key: Hashable | None, workflow: Workflow) -> Known:
+        """The compiled form of a checked workflow: the one kept first, also where threads compile it at once."""
+        known = self._find(key)
+        if known is None:
+            workflow = workflow.model_copy(deep=True)
+            known = Known(workflow, compile_rubric(self._encoder, workflow.questions))
+            known = known if key is None else self._keep(key, known)
+        return known
+
+    def _keep(self, key: Hashable, known: Known) -> Known:
         with self._guard:
-            self._known[key] = known
+            kept = self._known.setdefault(key, known)
             if len(self._known) > CACHED_WORKFLOWS:
                 self._known.popitem(last=False)
+            return kept
 
     def _rendered(self, context: Any, questions: Mapping[str, Question]) -> RequestPlan:
         """The plan from full renders of every question."""
@@ -171,19 +177,34 @@ class RequestCompiler:
 def _key(questions: Any) -> Hashable | None:
     """What stands for `questions` in the cache; None when nothing cheap is sure to tell two of them apart."""
     if isinstance(questions, Workflow):
-        questions = dict(questions.questions)
+        content = _content(questions.questions)
+        # Apart from mappings, which are checked again: a workflow may have been broken in place.
+        return None if content is None else (Workflow, content)
     if type(questions) is not dict:
         return None
     if all(type(question) in (Choice, Noul, Score) for question in questions.values()):
-        if all(type(name) is str for name in questions):
-            return tuple((name, id(question)) for name, question in questions.items())
-        return None
+        return _content(questions)
     try:
         # Tells 1 from "1" and a list from a tuple, and refuses all but the built-in types; version 2 writes equal
         # values alike, whoever else refers to their parts.
         return marshal.dumps(questions, 2)
     except ValueError:
         return None
+
+
+def _content(questions: Mapping[Any, Question]) -> Hashable | None:
+    """All that is read of `questions`; None when it is not all text.
+
+    Not their identities: the lists and mappings inside a frozen question can change, and addresses are used again.
+    """
+    parts = []
+    for name, question in questions.items():
+        labels = question.labels
+        texts = (name, question.instructions, *labels, *question.descriptions)
+        if any(type(text) is not str and text is not None for text in texts):
+            return None
+        parts.append((type(question), len(labels), texts))
+    return tuple(parts)
 
 
 def _plainly_fine(context: Any) -> bool:
