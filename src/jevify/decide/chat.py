@@ -15,7 +15,6 @@ from tokenizers.normalizers import NFC
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from jevify.decide.plan import Tokens
-from jevify.decide.shared_start import SharedStart
 from jevify.errors import InputError, UnsupportedModelError
 
 _SYSTEM, _USER, _ASSISTANT = "JEVIFYSYSTEMMARK", "JEVIFYUSERMARK", "JEVIFYASSISTANTMARK"
@@ -57,53 +56,41 @@ class ChatEncoder:
         self._check_tail()
         self._check_probe()
 
-    def shared_start(self) -> SharedStart:
-        """What the questions of one request share, to be given to `encode`."""
-        return SharedStart(self._plain)
-
-    def encode(
-        self, system: str, user: str, answers: Sequence[str] = (), shared: SharedStart | None = None
-    ) -> tuple[Tokens, list[Tokens]]:
+    def encode(self, system: str, user: str, answers: Sequence[str] = ()) -> tuple[Tokens, list[Tokens]]:
         """Ids of the rendered chat, and of the same chat continued by each of `answers`. All texts stay text.
-
-        shared: spares encoding again what the users' texts of one request have in common.
 
         A continuation need not extend the ids of the chat: the tokenizer may join its first characters to the
         template's last ones. Raises InputError for a character that the vocabulary cannot express: it would be dropped.
         """
         start, text = self.opening(system)
-        ids, full = self.closing(text + user, answers, shared)
+        ids, full = self.closing(text + user, answers)
         return start + ids, [start + continued for continued in full]
 
     def opening(self, system: str) -> tuple[Tokens, str]:
         """Ids of what comes before the stretch of text that holds the user's, and how that stretch begins."""
         return self._run((*self._head, system, *self._middle))
 
-    def closing(
-        self, text: str, answers: Sequence[str] = (), shared: SharedStart | None = None
-    ) -> tuple[Tokens, list[Tokens]]:
+    def closing(self, text: str, answers: Sequence[str] = ()) -> tuple[Tokens, list[Tokens]]:
         """Ids of `text`, the last part of the user's, with all that follows it, and of each continuation."""
-        ids, rest = self._run(self._tail, text, shared)
+        ids, rest = self._run(self._tail, text)
         return ids + self.encode_text(rest), [ids + self.encode_text(rest + answer) for answer in answers]
 
-    def _run(self, pieces: Sequence[_Piece], text: str = "", shared: SharedStart | None = None) -> tuple[Tokens, str]:
-        """Ids of `text` and `pieces` up to the last control token, and the text after it; `shared` encodes `text`."""
+    def _run(self, pieces: Sequence[_Piece], text: str = "") -> tuple[Tokens, str]:
+        """Ids of `text` and `pieces` up to the last control token, and the text after it."""
         ids: list[int] = []
         for piece in pieces:
             if isinstance(piece, str):
                 text += piece
                 continue
-            ids += self.encode_text(text, shared)
+            ids += self.encode_text(text)
             ids.append(piece)
-            text, shared = "", None
+            text = ""
         return tuple(ids), text
 
-    def encode_text(self, text: str, shared: SharedStart | None = None) -> Tokens:
+    def encode_text(self, text: str) -> Tokens:
         """Ids of a stretch of plain text. Raises InputError as `encode` does."""
         self.check_text(text)
-        if not text:
-            return ()
-        return tuple(shared.encode(text)) if shared else self.encode_texts([text])[0]
+        return self.encode_texts([text])[0] if text else ()
 
     def encode_texts(self, texts: Sequence[str]) -> list[Tokens]:
         """Ids of stretches of plain text that were checked, on as many threads as the tokenizer takes."""

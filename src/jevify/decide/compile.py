@@ -138,8 +138,7 @@ class RequestCompiler:
 
     def _rendered(self, context: Any, questions: Mapping[str, Question]) -> RequestPlan:
         """The plan from full renders of every question."""
-        shared = self._encoder.shared_start()
-        return share_prefix([self._encoder.encode(name, context, asked, shared) for name, asked in questions.items()])
+        return share_prefix([self._encoder.encode(name, context, asked) for name, asked in questions.items()])
 
     def _check_number(self, workflow: Workflow) -> None:
         if len(workflow.questions) > self._limits.questions:

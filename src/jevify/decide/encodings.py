@@ -15,7 +15,6 @@ from jevify.decide.jsonpath import json_path
 from jevify.decide.plan import Tokens, common_length
 from jevify.decide.prompts import LAYOUTS, SYSTEM, QuestionText
 from jevify.decide.questions import Noul, Question, Score
-from jevify.decide.shared_start import SharedStart
 from jevify.errors import InputError, UnsupportedModelError
 
 ENCODINGS = ("letters", "labels")
@@ -39,22 +38,14 @@ class QuestionEncoder:
         self._opening = chat.opening(SYSTEM)
         self._truth = self._truth_words()
 
-    def shared_start(self) -> SharedStart:
-        """What the questions of one request share, to be given to `encode`."""
-        return self._chat.shared_start()
-
-    def encode(
-        self, name: str, context: Any, question: Question, shared: SharedStart | None = None
-    ) -> tuple[Tokens, tuple[Tokens, ...]]:
+    def encode(self, name: str, context: Any, question: Question) -> tuple[Tokens, tuple[Tokens, ...]]:
         """Ids of the full question up to the answer, and the path of each option in label order.
-
-        shared: spares encoding the context of a request again for each of its questions.
 
         Raises InputError, naming the question `name`, when there are more options than single-token letters, a label is
         longer than the limit, or two labels have the same ids.
         """
         answers, after = self.after(name, question)
-        prompt, full = self._chat.encode(SYSTEM, self._layout.before(context) + after, answers, shared)
+        prompt, full = self._chat.encode(SYSTEM, self._layout.before(context) + after, answers)
         return self._parted(name, answers, prompt, full)
 
     def before(self, context: Any) -> tuple[Tokens, str]:

@@ -1,17 +1,19 @@
 """What of a workflow can be tokenized before any context is known."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jevify.decide.encodings import QuestionEncoder
 from jevify.decide.plan import Branch, RequestPlan, Tokens, common_length, share_prefix
 from jevify.decide.questions import Question
+from jevify.errors import InputError
 
 # Contexts that end in ways that tokenizers treat apart, and one of each JSON kind.
 PROBES: tuple[Any, ...] = (
     "The parcel arrived two days late.",
     {"order": 17, "notes": ["late", "torn"]},
+    "it's an open \"quote, an open (bracket, [list, {brace and <tag",
     ["a", {"b": None}],
     "ends in a word",
     "ends in 12345",
@@ -28,8 +30,9 @@ PROBES: tuple[Any, ...] = (
     "ends in an odd space\u00a0",
     "-",
 )
-# Every question is checked behind this many probes, and one behind each of the others.
-_FULLY_PROBED = 2
+# Every question is checked behind this many probes, and one behind each of the others: only what a context leaves open
+# could be closed by one question and not by another.
+_FULLY_PROBED = 3
 # Places tried for the cut: the first is nearly always right.
 _CUTS = 8
 
@@ -72,15 +75,18 @@ def compile_rubric(encoder: QuestionEncoder, questions: Mapping[str, Question]) 
     PROBES have exactly the tokens of the parts, answers included. A context that changes how its stretch of text ends
     is told at its request by the stretch's last tokens, see `Rubric.plan`. Raises InputError as the encoder does.
     """
+    probes = [probe for probe in PROBES if _expressible(encoder, probe)]
+    if not probes:
+        return None
     texts = {name: encoder.after(name, question) for name, question in questions.items()}
     afters = [after for _, after in texts.values()]
     common = afters[0][: common_length(afters)]
-    reference = _reference(encoder, questions)
-    opening, first = encoder.before(PROBES[0])
+    reference = _reference(encoder, questions, probes)
+    opening, first = encoder.before(probes[0])
     places = [start - len(first) for start in encoder.word_starts(first + common) if start >= len(first)]
     for cut in places[:_CUTS]:
         rest = {name: encoder.closing(name, answers, after[cut:]) for name, (answers, after) in texts.items()}
-        stretches = encoder.encode_texts([encoder.before(probe)[1] + common[:cut] for probe in PROBES])
+        stretches = encoder.encode_texts([encoder.before(probe)[1] + common[:cut] for probe in probes])
         exact = all(
             wanted == (opening + stretch + rest[name][0], rest[name][1])
             for stretch, found in zip(stretches, reference, strict=True)
@@ -98,13 +104,22 @@ def compile_rubric(encoder: QuestionEncoder, questions: Mapping[str, Question]) 
     return None
 
 
+def _expressible(encoder: QuestionEncoder, probe: Any) -> bool:
+    """Whether the vocabulary has tokens for all of `probe`; a context of which it has not is refused anyway."""
+    try:
+        encoder.check_text(encoder.before(probe)[1])
+    except InputError:
+        return False
+    return True
+
+
 def _reference(
-    encoder: QuestionEncoder, questions: Mapping[str, Question]
+    encoder: QuestionEncoder, questions: Mapping[str, Question], probes: Sequence[Any]
 ) -> list[dict[str, tuple[Tokens, tuple[Tokens, ...]]]]:
     """Full renders behind each probe, by question."""
     names = list(questions)
     found = []
-    for index, probe in enumerate(PROBES):
+    for index, probe in enumerate(probes):
         asked = names if index < _FULLY_PROBED else [names[index % len(names)]]
         found.append({name: encoder.encode(name, probe, questions[name]) for name in asked})
     return found
