@@ -80,6 +80,17 @@ def test_prompts_reach_the_workflow_and_nothing_given_is_changed():
     assert [question.instructions for question in asked.questions.values()] == ["A?", "B?"]
 
 
+def test_prompts_replace_by_id_and_keep_the_order():
+    rubric = Workflow(questions={"b": Noul(), "a": Choice(criteria={"x": "d"}), "c": Score(criteria=["l"])})
+    _, asked = Request.parse({"context": "x", "prompts": {"c": "Level?", "b": "Is it?"}}).resolve(rubric)
+    assert [(name, question.instructions) for name, question in asked.questions.items()] == [
+        ("b", "Is it?"),
+        ("a", None),
+        ("c", "Level?"),
+    ]
+    assert asked.questions["a"] == rubric.questions["a"]
+
+
 def test_null_means_absent():
     nulls = {"context": "x", "prompt": None, "prompts": None, "messages": None}
     assert Request.parse(nulls) == Request.parse({"context": "x"})
@@ -151,6 +162,11 @@ NEEDY = Workflow(questions={"a.b": Noul(), "c": Choice(criteria=["x"]), "d": Sco
         ({"context": None}, ONE, ["$.context: is missing"]),
         ({"messages": [{"role": "user", "content": " "}]}, ONE, ["$.messages: must not all be blank"]),
         (
+            {"context": "x", "prompt": "p", "prompts": {}},
+            ONE,
+            ['$.prompts: cannot be given together with "prompt"'],
+        ),
+        (
             {"context": "x", "prompt": "p", "prompts": {"q": "p"}},
             ONE,
             ['$.prompts: cannot be given together with "prompt"'],
@@ -202,14 +218,11 @@ def test_errors_name_the_file(tmp_path):
     assert refusal(Request.parse({}).resolve, ONE)[0].startswith("request: $.context: is missing")
 
 
-def test_combined_resolves_and_takes_prompts():
+def test_combined_resolves_to_its_parts():
     both = combined()
     assert both.expected_labels is None
     value, workflow = both.resolve()
     assert (value, workflow) == ("text", both.workflow)
-    _, asked = both.resolve(prompts={"asks": "Is it?"})
-    assert asked.questions["asks"].instructions == "Is it?"
-    assert both.workflow.questions["asks"].instructions == "Does it?"
 
 
 def test_combined_that_asks_nothing():
@@ -219,8 +232,6 @@ def test_combined_that_asks_nothing():
         'in.json: $.questions.q.instructions: is missing: question "q" has neither instructions nor described'
         " options: say here what is asked"
     )
-    assert both.resolve(prompt="Is it?")[1].questions["q"].instructions == "Is it?"
-    assert refusal(both.resolve, prompts={"z": "?"})[0].startswith("in.json: $.prompts.z: is no question")
 
 
 @pytest.mark.parametrize(

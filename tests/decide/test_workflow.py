@@ -213,46 +213,6 @@ def test_digest_names_the_rubric_and_nothing_else():
     assert len({digest, *(other.digest() for other in others)}) == 8
 
 
-def test_prompt_replaces_the_only_instructions():
-    rubric = workflow(q=Noul(instructions="Old?"))
-    assert rubric.with_prompts(prompt="New?").questions["q"].instructions == "New?"
-    assert rubric.questions["q"].instructions == "Old?"
-    assert rubric.with_prompts() == rubric
-
-
-def test_prompts_replace_by_id_and_keep_the_order():
-    rubric = workflow(b=Noul(), a=Choice(criteria={"x": "d"}), c=Score(criteria=["l"]))
-    asked = rubric.with_prompts(prompts={"c": "Level?", "b": "Is it?"})
-    assert [(name, q.instructions) for name, q in asked.questions.items()] == [
-        ("b", "Is it?"),
-        ("a", None),
-        ("c", "Level?"),
-    ]
-    assert asked.questions["a"] == rubric.questions["a"]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "prompts", "told"),
-    [
-        (
-            "x",
-            None,
-            "$.prompt: replaces the instructions of a one-question workflow, but this one has 2 questions:"
-            ' use "prompts" with the ids "a", "b"',
-        ),
-        ("x", {"a": "y"}, '$.prompts: cannot be given together with "prompt": keep one of them'),
-        ("x", {}, '$.prompts: cannot be given together with "prompt": keep one of them'),
-        (None, {"c.d": "y"}, '$.prompts["c.d"]: is no question of the workflow: use one of "a", "b"'),
-        (None, {"a": " "}, "$.prompts.a: must not be empty or blank: write some text"),
-        (None, {"a": 5}, "$.prompts.a: must be a string, not a number"),
-    ],
-)
-def test_prompts_that_do_not_fit(prompt, prompts, told):
-    with pytest.raises(InputError) as caught:
-        workflow(a=Noul(), b=Noul()).with_prompts(prompt, prompts, "req.json")
-    assert str(caught.value) == f"req.json: {told}"
-
-
 def test_run_hands_the_engine_a_checked_request():
     engine, rubric = Recorder(), workflow(q=Noul())
     assert rubric.run(engine, {"k": [1, None]}, prompt="Is it?") == {"answers": {}}

@@ -155,11 +155,10 @@ class Combined(_Sourced):
         """The questions alone."""
         return Workflow(questions=self.questions)
 
-    def resolve(self, prompt: str | None = None, prompts: Mapping[str, str] | None = None) -> tuple[Any, Workflow]:
-        """Return the context and the workflow with the prompts applied, as `Request.resolve` does."""
-        if prompt is None and prompts is None:
-            problems = _unasked(self.workflow, lambda name: ("questions", name, "instructions"), "here what is asked")
-            if problems:
-                raise input_error(self._where, problems)
-        parts = {"context": self.context, "prompt": prompt, "prompts": prompts}
-        return Request.parse(parts, self._where).resolve(self.workflow)
+    def resolve(self) -> tuple[Any, Workflow]:
+        """Return the context and the workflow; raises InputError that tells every question that asks nothing."""
+        workflow = self.workflow
+        problems = _unasked(workflow, lambda name: ("questions", name, "instructions"), "here what is asked")
+        if problems:
+            raise input_error(self._where, problems)
+        return self.context, workflow

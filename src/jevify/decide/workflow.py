@@ -5,10 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from pydantic import ValidationError
-
-from jevify.decide.document import Document, explained
-from jevify.decide.jsonpath import Loc, Problem, input_error, quoted
+from jevify.decide.document import Document
+from jevify.decide.jsonpath import Loc, Problem, quoted
 from jevify.decide.questions import Question, Questions
 
 Decision = TypeVar("Decision", covariant=True)
@@ -38,19 +36,6 @@ class Workflow(Document):
         text = json.dumps(canonical, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def with_prompts(
-        self, prompt: str | None = None, prompts: Mapping[str, str] | None = None, where: str = "request"
-    ) -> "Workflow":
-        """Return a copy whose instructions are replaced: the only question's by `prompt`, others by id.
-
-        Raises InputError for both at once, `prompt` with several questions, unknown ids and blank texts;
-        `where` names their source.
-        """
-        workflow, problems = apply_prompts(self, prompt, prompts)
-        if problems:
-            raise input_error(where, problems)
-        return workflow
-
     def run(
         self,
         engine: Decides[Decision],
@@ -71,7 +56,7 @@ class Workflow(Document):
 def apply_prompts(
     workflow: Workflow, prompt: str | None, prompts: Mapping[str, str] | None
 ) -> tuple[Workflow, list[Problem]]:
-    """Return a copy with the replacements that could be made, and why the others could not."""
+    """Return a copy with the replacements that could be made, and why others could not, for texts already checked."""
     known = ", ".join(quoted(name) for name in workflow.questions)
     if prompt is not None and prompts is not None:
         return workflow, [(("prompts",), 'cannot be given together with "prompt": keep one of them')]
@@ -94,8 +79,5 @@ def apply_prompts(
         if name not in questions:
             problems.append((loc, f"is no question of the workflow: use one of {known}"))
             continue
-        try:
-            questions[name] = questions[name].with_instructions(text)
-        except ValidationError as error:
-            problems += [(loc, reason) for _, reason in explained(error)]
+        questions[name] = questions[name].with_instructions(text)
     return Workflow(questions=questions), problems
