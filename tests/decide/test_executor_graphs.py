@@ -194,8 +194,9 @@ def test_a_kernel_that_cannot_be_built_falls_back_once_and_is_remembered(monkeyp
     counters = executor.counters()["attention"]
     assert (counters["kernel"], counters["reference"]) == (0, 2)
     assert "out of resource" in counters["last_fallback"]
-    with pytest.raises(SettingError, match="--shared-attention on: the kernel cannot be built"):
-        packed(model, attention=kernel(weights)).run(plans(), StageTimer())
+    for strictly in (packed(model, attention=kernel(weights)), forked(model, share=True)):
+        with pytest.raises(SettingError, match="--shared-attention on: the kernel cannot be built"):
+            strictly.run(plans(), StageTimer())
 
 
 def test_errors_of_the_device_surface(monkeypatch):

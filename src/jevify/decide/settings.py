@@ -166,7 +166,8 @@ class DecideSettings:
     def kept_by(self, executor: str) -> "DecideSettings":
         """These settings, those that do not act on `executor` at their defaults."""
         idle = {name: getattr(DecideSettings, name) for name, acts in _ACTS_ON.items() if executor not in acts}
-        return replace(self, executor=executor, **idle)
+        kernels = tuple(name for name in self.fused_kernels if executor == "packed" or name in MODULE_KERNELS)
+        return replace(self, executor=executor, **{"fused_kernels": kernels, **idle})
 
     def changed(self) -> dict[str, Any]:
         """Settings that differ from their default."""

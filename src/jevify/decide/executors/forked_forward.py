@@ -140,7 +140,10 @@ class ForkedForward:
         """The attention to a prefix read in place; None where copies are to be made."""
         if prefix is None or self._attention is None:
             return None
-        return self._attention.try_plan(branch_pass(batch.padded, prefix.tokens), instead_of="repeat")
+        planned = self._attention.try_plan(branch_pass(batch.padded, prefix.tokens), instead_of="repeat")
+        if planned is None:
+            self._attention.check_optional()
+        return planned
 
     def _prefix_cache(self, ids: Tensor) -> Any:
         cache = new_cache(self._model)

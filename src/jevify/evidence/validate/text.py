@@ -103,7 +103,7 @@ def _encoder(chat: ChatEncoder, layout: str, encoding: str) -> QuestionEncoder:
 
 
 def questions(layout: str, encoding: str) -> float:
-    """Questions whose tokens, as compiled or as sharing a start, are not those of a full render of their own."""
+    """Questions whose tokens, as compiled, are not those of a full render of their own."""
     chat = ChatEncoder(tiny.tokenizer(), "tiny")
     encoder = _encoder(chat, layout, encoding)
     wrong = 0
@@ -116,11 +116,7 @@ def _wrong(chat: ChatEncoder, encoder: QuestionEncoder, asked: Mapping[str, Any]
     rubric = compile_rubric(encoder, asked)
     wrong = 0
     for context in CONTEXTS:
-        shared = encoder.shared_start()
         alone = {name: encoder.encode(name, context, question) for name, question in asked.items()}
-        # The first meeting of two texts proves the cut; only later ones rest on it.
-        for name in (*asked, *asked):
-            wrong += encoder.encode(name, context, asked[name], shared) != alone[name]
         plan = rubric.plan(*encoder.encode_texts([rubric.text(context)])) if rubric else None
         if plan is None:
             continue

@@ -169,9 +169,14 @@ class KernelAttention:
         planned = self.try_plan(step, rows)
         if planned is not None:
             return planned
+        self.check_optional()
+        assert self._fallback is not None
+        return self._fallback.plan(step)
+
+    def check_optional(self) -> None:
+        """Raise SettingError, with the last reason against the kernel, where nothing may take its place."""
         if self._fallback is None:
             raise SettingError(f"--shared-attention on: {self._last_fallback}")
-        return self._fallback.plan(step)
 
     def try_plan(self, step: Pass, rows: int | None = None, *, instead_of: Replaced = "calls") -> AttendRows | None:
         """As `plan`, or None where the kernel cannot run, or is slower than what it would be used instead of.
