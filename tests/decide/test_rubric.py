@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 import tiny
 from encoders import LLAMA3, encoder_of, full, quoted, qwen_like, split_by, unsplit
@@ -145,7 +146,7 @@ def test_a_vocabulary_that_lacks_what_only_probes_hold_serves_other_texts():
     whole = tiny.tokenizer()
     description = json.loads(whole.backend_tokenizer.to_str())
     del description["model"]["vocab"]["\u00f0"]  # how byte 0xF0, which begins an emoji, is written
-    lacking = tiny.PreTrainedTokenizerFast(
+    lacking = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(json.dumps(description)), eos_token="<|im_end|>"
     )
     lacking.chat_template = tiny.CHATML
